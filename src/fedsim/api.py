@@ -33,7 +33,7 @@ def load(
     `overrides` win over the configuration and its sweep. Dots of keys are written as two underscores, as in
     `server__num_rounds=10`. A list is one value of a key that takes a list; `fedsim.sweep` gives several values of any
     key, here and in tables. NumPy scalars and arrays and paths are accepted, and "default" restores a key's default.
-    `data` is a data set in memory, as `fedsim.from_arrays` and `fedsim.from_pandas` return it, in place of `data.name`;
+    `data` is a data set in memory, as `fedsim.from_arrays` and its like return it, in place of `data.name`;
     its clients are used unless `data__partition` divides its examples anew, and if it has only one client, they are
     divided as the configuration says. A run folder resumes only with equal data. `preset` is the NAME of one of the
     [preset.NAME] tables. Raises `fedsim.errors.ConfigError` if anything is wrong.
@@ -173,7 +173,8 @@ class Result:
     def clients(self) -> "pl.DataFrame":
         """One row per run, round and client of the cohort: its loss, weight and alpha.
 
-        If the rule keeps an alpha, evaluated rounds and a round 0 have all clients.
+        If the rule keeps an alpha, evaluated rounds and a round 0 have all clients. If clients have names, these are in
+        the column "client_name".
         """
         return self._read("clients")
 

@@ -41,7 +41,7 @@ from fedsim.core.types import (
     SimulationState,
     Variables,
 )
-from fedsim.datasets import Partition, RawDataset, from_arrays, from_pandas
+from fedsim.datasets import Partition, RawDataset, from_arrays, from_dataset, from_pandas
 from fedsim.runs.callbacks import Callback
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ __all__ = [
     "corrupt",
     "evaluate",
     "from_arrays",
+    "from_dataset",
     "from_functions",
     "from_pandas",
     "layerwise",

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fedsim
+from fedsim.cli.main import main
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.huggingface import huggingface
 from fedsim.errors import ConfigError, DataError
@@ -57,6 +58,22 @@ def test_tables_are_encoded_as_those_of_files(tmp_path):
     np.testing.assert_allclose(x[:, 0], (age - age.mean()) / age.std(), rtol=1e-6)
     assert x[:, 1:].argmax(axis=1).tolist() == [1, 0, 1, 1, 2, 0]
     assert (raw.y.tolist(), raw.y_test.tolist(), raw.client_ids) == ([0, 1, 1, 0], [0, 1], None)
+
+
+def test_splits_by_name_and_lists_of_numbers(tmp_path):
+    embeddings = RNG.normal(size=(6, 3))
+    rows = {"embedding": embeddings.tolist(), "label": list("abaabb")}
+    parts = (slice(2), slice(2, 5), slice(5, 6))
+    splits = zip(("learn", "validation", "extra"), parts, strict=True)
+    made = {split: hf.Dataset.from_dict({name: v[part] for name, v in rows.items()}) for split, part in splits}
+    hf.DatasetDict(made).save_to_disk(tmp_path)
+    raw = huggingface(0, path=str(tmp_path), label="label", train_split="learn", test_split="validation")
+    np.testing.assert_allclose(np.concatenate([raw.x, raw.x_test]), embeddings[:5], rtol=1e-6)
+    assert (raw.y.tolist(), raw.y_test.tolist(), len(raw.notes)) == ([0, 1], [0, 0, 1], 1)
+    with pytest.raises(DataError, match=r"must have a split train, got .*; set huggingface.train_split"):
+        huggingface(0, path=str(tmp_path), label="label")
+    with pytest.raises(DataError, match=r"must be a split of .*learn, validation, extra.*, got valid"):
+        huggingface(0, path=str(tmp_path), label="label", train_split="learn", test_split="valid")
 
 
 def test_splits_with_different_columns_raise(tmp_path):
@@ -155,9 +172,9 @@ def test_pictures_of_several_modes(pictures, expected, tmp_path):
         (None, "image of row 1 of the split train: must be there, got none"),
         ({"bytes": b"junk", "path": None}, "image of row 1 of the split train: cannot identify image file"),
         (picture(np.dstack([COLORS[0], GRAY[0]])), "image of row 1 of the split train: is partly transparent; "),
-        (picture(GRAY[0][:4]), r"got \(6, 5, 1\) and \(4, 5, 1\) of row 1 of the split train"),
+        (picture(GRAY[0][:4]), r"got \(6, 5, 1\) and \(4, 5, 1\) of image of row 1 of the split train"),
         (picture(GRAY[0].astype(np.float32)), "images must have one type, got float32, uint8"),
-        (picture(GRAY[0].astype(np.int32) * 100), "must have one type, got uint8 and int32 of row 1"),
+        (picture(GRAY[0].astype(np.int32) * 100), "must have one type, got uint8 and int32 of image of row 1"),
     ],
 )
 def test_pictures_that_cannot_be_used_raise(bad, message, tmp_path):
@@ -240,3 +257,13 @@ def test_the_code_of_the_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (block,) = (block for block in blocks("docs/how-to/data.md", "python") if "save_to_disk" in block.text)
     exec(compile(block.text, "docs/how-to/data.md", "exec"), {})
+
+
+def test_init_for_a_saved_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = {"dose": RNG.normal(size=60).tolist(), "site": list("abc") * 20, "label": list("ab") * 30}
+    save(tmp_path / "saved", rows)
+    options = ["--data-path", "saved", "--label", "label", "--client", "site", "--suspect", "none"]
+    assert main(["init", "saved.toml", *options]) == 0
+    config = fedsim.load("saved.toml").runs()[0]
+    assert (config.data.partition, dict(config.settings)["huggingface.client"]) == ("natural", "site")

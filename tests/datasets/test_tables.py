@@ -86,6 +86,8 @@ def test_labels_are_classes_or_numbers(labels, classes):
         ({"name": [f"p{i}" for i in range(M)]}, "column 'name' is text with 120 different values, more than 20"),
         ({"age": [None, *range(M - 1)]}, "column 'age' has no value in 1 of 120 rows"),
         ({"age": [np.inf, *range(M - 1)]}, "column 'age' has infinity in 1 of 120 rows"),
+        ({"code": [[1.0, 2.0], [3.0]] * (M // 2)}, r"'code' has lists of 1 to 2 numbers; their lengths must be equal"),
+        ({"code": [[1.0, None]] * M}, rf"'code' has no value in {M} of {2 * M} numbers of its lists"),
         ({"day": [datetime.date(2024, 1, 1)] * M}, r"column 'day' is of type Date, neither numbers nor text"),
         ({"site": [None] + ["Ulm"] * (M - 1)}, "client site has no value in 1 of 120 rows"),
         ({"site": np.where(np.arange(M) > 0, 1.0, np.nan)}, "client site has no value in 1 of 120 rows"),
@@ -226,7 +228,7 @@ def test_init_writes_a_configuration_that_runs(folder, capsys):
         ("--data-path rows.csv --label y", "rows.csv: label must name one column, got 'y'"),
         (
             "--data-path digits --label y",
-            "--label: must be left out unless --data-path is a table (.csv, .tsv, .parquet)",
+            "--label: must be left out unless --data-path is a table (.csv, .tsv, .parquet or Hugging Face)",
         ),
     ],
 )

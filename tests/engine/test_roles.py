@@ -38,8 +38,8 @@ corruption = {kind = "flipping", fraction = 0.5, start_round = 1}
 attack = {kind = "ipm", fraction = 0.5}
 """).values
 NATURAL = {key: value for key, value in BASE.items() if not key.startswith("data.")} | {"data.partition": "natural"}
-NUMBERS = {"data.num_train": 50, "data.max_test_examples": 1}
-VALUES = NUMBERS | {"data.partition": "shards", "corruption.kind": "shuffling", "attack.kind": "alie"}
+GIVEN = {"data.num_train": 50, "data.max_test_examples": 1, "images.levels": ("class",)}
+VALUES = GIVEN | {"data.partition": "shards", "corruption.kind": "shuffling", "attack.kind": "alie"}
 
 
 ID = "f35e89c9488f5932"

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
+DATA = (
+    "a .csv, .tsv, .parquet or .npz file, a folder of images, of .npy files, of Hugging Face or LEAF, or a data set's "
+    "name"
+)
 QUESTIONS = {  # by option: the question, and the default answer
     "data-path": (
-        "Data: a .csv, .tsv, .parquet or .npz file, a folder of .npy files or in LEAF's format, or a data set's name",
+        f"Data: {DATA}",
         "digits",
     ),
     "label": ("Label: the column of the labels", ""),
@@ -25,7 +29,16 @@ QUESTIONS = {  # by option: the question, and the default answer
     "suspect": ("Corruption or attack to simulate: none, shuffling, flipping, sign_flip, alie ...", "shuffling"),
 }
 NUM_CLIENTS = 20
-NEED_SETTINGS = ("arrays", "leaf", "tfds", "table", "huggingface")  # data sets that are no data set by their name alone
+MAX_SIZE = 64  # of images that differ in size, in pixels
+SAVED = ("dataset_dict.json", "dataset_info.json")  # in folders of Hugging Face
+NEED_SETTINGS = (
+    "arrays",
+    "images",
+    "leaf",
+    "tfds",
+    "table",
+    "huggingface",
+)  # data sets that are no data set by their name alone
 
 EPILOG = """\
 examples:
@@ -51,9 +64,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--data-path",
         metavar="PATH",
-        help="a .csv, .tsv, .parquet or .npz file, a folder of .npy files or in LEAF's format, or a data set's name",
+        help=DATA,
     )
-    parser.add_argument("--label", metavar="COLUMN", help="column of the labels, of a .csv, .tsv or .parquet file")
+    parser.add_argument("--label", metavar="COLUMN", help="column of the labels, of a table")
     parser.add_argument("--client", metavar="COLUMN", help="column that names each row's client; default: none")
     parser.add_argument("--clients", metavar="N", help="number of clients, or natural for those of the data")
     parser.add_argument("--suspect", metavar="KIND", help="corruption or attack of 30 %% of the clients, or none")
@@ -159,7 +172,7 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     """
     from fedsim.config.kinds import KINDS
     from fedsim.config.registry import did_you_mean, nearest
-    from fedsim.datasets import arrays
+    from fedsim.datasets import arrays, huggingface, images
     from fedsim.datasets.canonical import canonicalize
     from fedsim.datasets.leaf import read_folder
     from fedsim.datasets.table_files import SUFFIXES, is_table
@@ -167,12 +180,21 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     path = Path(data).expanduser()
     if path.suffix and not path.exists():
         raise DataError(f"{data}: no such file or folder")
+    if path.is_dir() and next(images.find(path), None):
+        return "images", *_read_images(data)
     if is_table(path):
         _, table = _ask(options, "label", lambda label: _read_table(data, label, options.client or ""))
         return "table", *table
+    if path.is_dir() and any((path / name).exists() for name in SAVED):
+        client = {"client": options.client} if options.client else {}
+        read = lambda label: huggingface.huggingface(0, path=data, label=label, client=options.client or "")
+        label, raw = _ask(options, "label", read)
+        return "huggingface", {"path": data, "label": label} | client, canonicalize(raw, needs_test=False)
     for flag in ("label", "client"):
         if getattr(options, flag) is not None:
-            raise ConfigError(f"--{flag}: must be left out unless --data-path is a table ({', '.join(SUFFIXES)})")
+            raise ConfigError(
+                f"--{flag}: must be left out unless --data-path is a table ({', '.join(SUFFIXES)} or Hugging Face)"
+            )
     if path.is_dir() and not arrays.is_folder_of_arrays(path):
         return "leaf", {"path": data}, canonicalize(read_folder(path), needs_test=False)
     if path.exists():
@@ -182,6 +204,22 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
         remedy = did_you_mean(nearest(data, names)) or f"; the data sets are {', '.join(names)}"
         raise ConfigError(f"--data-path: must be an existing file or folder or a data set, got {data}{remedy}")
     return data, {}, None
+
+
+def _read_images(data: str) -> "tuple[dict[str, Any], RawDataset]":
+    """The settings and images of the folder; images of several sizes get one."""
+    from fedsim.datasets import images
+    from fedsim.datasets.canonical import canonicalize
+
+    path = Path(data).expanduser()
+    levels = list(images.default_levels(path, list(images.find(path))))
+    settings: dict[str, Any] = {"path": data, "levels": levels}
+    if len(sizes := sorted(images.sizes(path))) > 1:
+        settings["size"] = min(MAX_SIZE, *map(min, sizes))
+        ends = " to ".join(f"{width} x {height}" for width, height in (sizes[0], sizes[-1]))
+        print(f"images are {ends} pixels: all become {settings['size']} x {settings['size']} (images.size)")
+    print(f"folders: {'/'.join(levels)} (images.levels)")
+    return settings, canonicalize(images.read(path, levels, settings.get("size")), needs_test=False)
 
 
 def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], RawDataset]":

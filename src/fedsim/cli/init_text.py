@@ -44,7 +44,8 @@ def write_text(
         partition.append("test_fraction = 0.2  # of the examples, drawn at random")
     values = [f"{key} = {format_toml(value)}" for key, value in settings.items()]
     section_lines = [f"[{section}]", *values, ""] if values else []
-    model = ["[model]", 'name = "char_lstm"', ""] if raw is not None and raw.inputs == "text" else []
+    models = {"text": '"char_lstm"', "image": '"femnist_cnn"  # two convolutions; or mlp, resnet18, one of your own'}
+    model = ["[model]", f"name = {models[raw.inputs]}", ""] if raw is not None and raw.inputs in models else []
     lines = [
         "# Robust aggregation on your data. `fedsim config` prints every key with its meaning.",
         f"name = {format_toml(name)}",

@@ -2,7 +2,8 @@
 
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy as np
 
 from fedsim.config.components import factories
 from fedsim.config.fields import Field, settings_of
+from fedsim.config.registry import did_you_mean, nearest
 from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.errors import ConfigError
 
 ROUNDING_ERROR = 1e-6  # of a fraction of the clients: 0.29 x 100 is 28.999999999999996
 WITH_CLIENTS = ("femnist", "leaf", "shakespeare")  # data sets whose examples belong to clients
+MAX_SHOWN = 10  # names in a message
 CLIENT_IDS = "client_ids.npy"  # in a folder or an .npz file of arrays
 
 
@@ -30,21 +33,46 @@ def has_clients(values: Mapping[str, Any]) -> bool:
                 return CLIENT_IDS in file.namelist()
         except (OSError, zipfile.BadZipFile):  # found when the data are loaded
             return False
+    if name == "images":
+        return "client" in values.get("images.levels", ())
     return name in WITH_CLIENTS or bool(values.get(f"{name.rpartition(':')[2]}.client"))
 
 
+def number_clients(config: Config, names: Sequence[str]) -> Config:
+    """`config` with the numbers of listed clients in place of their `names`. Raises `ConfigError` for other names."""
+    numbers = {name: number for number, name in enumerate(names)}
+    changes: dict[str, Any] = {}
+    for section in ("corruption", "attack"):
+        listed = getattr(config, section)
+        for name in (client for client in listed.clients if isinstance(client, str) and client not in numbers):
+            remedy = did_you_mean(nearest(name, names)) or f"; the clients are {', '.join(names[:MAX_SHOWN])}"
+            remedy = remedy if names else "; these clients have numbers only"
+            raise ConfigError(f"{section}.clients: unknown client {name!r}{remedy}")
+        clients = tuple(sorted(numbers[client] if isinstance(client, str) else client for client in listed.clients))
+        changes |= {section: replace(listed, clients=clients)} if clients != listed.clients else {}
+    return replace(config, **changes) if changes else config
+
+
+def numbers_of(clients: Sequence[int | str]) -> tuple[int, ...]:
+    """The listed clients by number; those by name have got theirs by `number_clients`."""
+    return tuple(client for client in clients if isinstance(client, int))
+
+
 def check_clients(config: Config, num_clients: int) -> None:
-    """Raises `ConfigError` if the cohort or the listed clients exceed `num_clients`, or if one is listed twice."""
+    """Raises `ConfigError` if the cohort or the listed clients exceed `num_clients`, or if one is listed twice.
+
+    Names are left to `number_clients`, which needs the data.
+    """
     size, width, corruption = config.server.cohort_size, config.engine.client_width, config.corruption
     if size > num_clients:
         raise ConfigError(f"server.cohort_size: must be at most the number of clients ({num_clients}), got {size}")
     if corruption.kind == "exclude" and num_corrupted(config, num_clients) == num_clients:
         raise ConfigError("corruption.fraction: must leave clients that are not excluded, got all; lower it")
     for key, ids in (("corruption.clients", corruption.clients), ("attack.clients", config.attack.clients)):
-        if max(ids, default=0) >= num_clients:
-            raise ConfigError(f"{key}: must be ids from 0 to {num_clients - 1}, got {max(ids)}")
+        if (largest := max(numbers_of(ids), default=0)) >= num_clients:
+            raise ConfigError(f"{key}: must be numbers from 0 to {num_clients - 1}, or names, got {largest}")
         if len(set(ids)) < len(ids):
-            raise ConfigError(f"{key}: must be different ids, got {next(i for i in ids if ids.count(i) > 1)} twice")
+            raise ConfigError(f"{key}: must be different clients, got {next(i for i in ids if ids.count(i) > 1)} twice")
     if width != "auto" and width > size:
         raise ConfigError(f"engine.client_width: must be at most server.cohort_size ({size}), got {width}")
 

@@ -95,7 +95,10 @@ class CorruptionConfig:
     rounding: Annotated[
         Literal["nearest", "down"], "rounding of that fraction to whole clients; nearest: halves to the even number"
     ] = "nearest"
-    clients: Annotated[tuple[NonNegativeInt, ...], "ids of the corrupted clients (from 0), instead of a fraction"] = ()
+    clients: Annotated[
+        tuple[NonNegativeInt | str, ...],
+        "the corrupted clients, by number (from 0) or name, instead of a fraction",
+    ] = ()
     start_round: Annotated[
         NonNegativeInt, Traced(), "first round with corruption and attack; 0: also the losses before the first round"
     ] = 0
@@ -112,7 +115,10 @@ class AttackConfig:
         "fraction of the clients that are malicious, a set of their own, which has clean data as far as there are "
         "enough clients; default: the corrupted clients",
     ] = None
-    clients: Annotated[tuple[NonNegativeInt, ...], "ids of the malicious clients (from 0), instead of a fraction"] = ()
+    clients: Annotated[
+        tuple[NonNegativeInt | str, ...],
+        "the malicious clients, by number (from 0) or name, instead of a fraction",
+    ] = ()
 
 
 @dataclass(frozen=True)

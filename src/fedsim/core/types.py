@@ -108,6 +108,10 @@ class FederatedDataset:
     """Clean examples that only the server has."""
     validation: Examples | None = None
     """Clean examples for choosing settings, held out from the clients."""
+    client_names: tuple[str, ...] = ()
+    """Name of each client, and after them of those that have test examples alone; empty if they have none."""
+    label_names: tuple[str, ...] = ()
+    """Name of each class; empty if they have none."""
     notes: tuple[str, ...] = ()
     """Remarks for the user about usable but unusual data."""
     is_checked: bool = field(default=False, init=False)

@@ -14,7 +14,7 @@ from fedsim.core.types import FederatedDataset, InputKind
 from fedsim.datasets.canonical import as_array, canonicalize, count_classes
 from fedsim.datasets.client_ids import name_remarks, number_clients
 from fedsim.datasets.federated import make_federated_dataset
-from fedsim.datasets.partition import natural_clients, natural_test_clients
+from fedsim.datasets.partition import natural_client_names, natural_clients, natural_test_clients
 from fedsim.datasets.portions import is_whole
 from fedsim.datasets.raw import RawDataset, derive
 from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
@@ -94,7 +94,8 @@ def federate(raw: RawDataset, test_fraction: float, seed: int) -> FederatedDatas
     if raw.client_ids is None:
         raw = derive(raw, client_ids=np.zeros(len(raw.y), np.int32))
     raw = canonicalize(raw)
-    return make_federated_dataset(raw, natural_clients(raw), natural_test_clients(raw))
+    clients = natural_clients(raw), natural_test_clients(raw), natural_client_names(raw)
+    return make_federated_dataset(raw, *clients)
 
 
 def read(path: Path) -> RawDataset:

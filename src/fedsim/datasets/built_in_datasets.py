@@ -10,5 +10,6 @@ from fedsim.datasets.emnist import emnist as emnist
 from fedsim.datasets.prepared import femnist as femnist, shakespeare as shakespeare, tfds as tfds
 from fedsim.datasets.leaf import leaf as leaf
 from fedsim.datasets.arrays import arrays as arrays
+from fedsim.datasets.images import images as images
 from fedsim.datasets.table import table as table
 from fedsim.datasets.huggingface import huggingface as huggingface

@@ -39,9 +39,20 @@ def _problem(column: pl.Series) -> str:
         number = column.n_unique()
         size = f"{number} different values, more than {MAX_CATEGORIES}"
         return f"is text with {size}, such as {example_of(column)!r}" * (number > MAX_CATEGORIES)
+    if is_list(column):
+        return _list_problem(column)
     if not is_number(column):
         return f"is of type {column.dtype.base_type()}, neither numbers nor text"
     return range_problem(numbers_of(column))
+
+
+def _list_problem(column: pl.Series) -> str:
+    lengths, numbers = column.cast(pl.List(pl.Float64)).list.len().unique().sort(), lists_of(column)
+    if len(lengths) > 1 or lengths[0] == 0:
+        return f"has lists of {lengths[0]} to {lengths[-1]} numbers; their lengths must be equal"
+    if missing := num_missing(numbers):
+        return f"has no value in {missing} of {len(numbers)} numbers of its lists"
+    return range_problem(numbers.to_numpy())
 
 
 def range_problem(numbers: np.ndarray) -> str:
@@ -70,7 +81,7 @@ def remark(column: pl.Series, x: np.ndarray) -> str:
         if not any(map(FORMATTED.fullmatch, values)) or all(value.isdecimal() for value in values):
             return ""
         return f"is text, since it has {example_of(column)!r}: one feature for each of its {len(values)} values"
-    if column.dtype == pl.Boolean or not is_whole(numbers := numbers_of(column)):
+    if is_list(column) or column.dtype == pl.Boolean or not is_whole(numbers := numbers_of(column)):
         return ""
     largest, steps = np.abs(numbers).max(), np.diff(numbers)
     is_permutation = np.ptp(numbers) == len(steps) and column.n_unique() == len(numbers)
@@ -96,6 +107,17 @@ def num_missing(column: pl.Series, is_name: bool = False) -> int:
 def is_number(column: pl.Series) -> bool:
     """Whether the column has numbers or truth values."""
     return column.dtype.is_numeric() or column.dtype == pl.Boolean
+
+
+def is_list(column: pl.Series) -> bool:
+    """Whether the column has lists of numbers, such as embeddings."""
+    inner = getattr(column.dtype, "inner", None)
+    return isinstance(inner, pl.DataType) and inner.is_numeric()
+
+
+def lists_of(column: pl.Series) -> pl.Series:
+    """The numbers of all lists, one after another, as float64."""
+    return column.cast(pl.List(pl.Float64)).explode()
 
 
 def numbers_of(column: pl.Series) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Columns of a table as inputs, labels and clients.
 
-Numbers and truth values are features. A text column with few values becomes one feature for each of them (one-hot).
-The index of a pandas frame is left out with a note. Everything else is refused, so that no column is left out unless
-the user says so.
+Numbers and truth values are features, and so are lists of numbers of one length, such as embeddings. A text column with
+few values becomes one feature for each of them (one-hot). The index of a pandas frame is left out with a note.
+Everything else is refused, so that no column is left out unless the user says so.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +17,9 @@ from fedsim.datasets.column_checks import (
     MAX_EXACT,
     example_of,
     is_formatted,
+    is_list,
     is_number,
+    lists_of,
     num_missing,
     numbers_of,
     range_problem,
@@ -46,7 +48,8 @@ def encode(
     Texts, truth values and whole numbers in the column `label` are classes, numbered in sorted order; other numbers are
     to be predicted. The column `client`, if any, names the client of each row; the columns `drop` are left out, and so
     are, with a note, those that were the `index` of a frame. With `standardize`, columns of numbers have mean 0 and
-    standard deviation 1 over all rows. Raises `DataError`, with the column, if one is missing or cannot be used.
+    standard deviation 1 over all rows; lists stay as they are. Raises `DataError`, with the column, if one is missing
+    or cannot be used.
     """
     if table.is_empty():
         raise DataError(f"{name}: must have rows, got none")
@@ -101,10 +104,12 @@ def require_column(name: str, table: pl.DataFrame, key: str, column: str) -> pl.
 
 
 def _features(column: pl.Series, standardize: bool) -> np.ndarray:
-    """[M, F] float32: F is 1 for numbers, and the number of values of a text column."""
+    """[M, F] float32: F is 1 for numbers, the number of values of a text column, or the length of lists."""
     if column.dtype == pl.String:
         values, numbers = _enumerate(column)
         return np.eye(len(values), dtype=np.float32)[numbers]
+    if is_list(column):
+        return lists_of(column).to_numpy().reshape(len(column), -1).astype(np.float32)
     x = numbers_of(column)
     if standardize and column.dtype != pl.Boolean:
         if not column.dtype.is_float() and np.abs(x).max() > MAX_EXACT:  # exact differences

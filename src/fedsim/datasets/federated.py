@@ -14,16 +14,19 @@ MIN_UNSEEN_FRACTION, MAX_SHOWN_CLASSES = 0.01, 5
 
 
 def make_federated_dataset(
-    raw: RawDataset, partition: np.ndarray | Partition, test_client_ids: np.ndarray | None = None
+    raw: RawDataset,
+    partition: np.ndarray | Partition,
+    test_client_ids: np.ndarray | None = None,
+    client_names: tuple[str, ...] = (),
 ) -> FederatedDataset:
     """`raw` with its training examples given to clients; examples keep their order within a client.
 
     Examples that are sorted by client are not copied.
 
     `partition` holds the client [M] of each training example, 0 to N - 1, `test_client_ids` [T] that of each test
-    example. Raises `DataError` if `partition` is not such an array, a client has no examples, inputs of a `Partition`
-    differ in shape or type from those of `raw`, its `examples` are no positions in `raw`, or there are more examples
-    than int32 can count.
+    example; `client_names` are as in `FederatedDataset`. Raises `DataError` if `partition` is not such an array, a
+    client has no examples, inputs of a `Partition` differ in shape or type from those of `raw`, its `examples` are no
+    positions in `raw`, or there are more examples than int32 can count.
     """
     examples = None
     if isinstance(partition, Partition):
@@ -60,7 +63,9 @@ def make_federated_dataset(
     y_test = convert(raw.y_test, dtype)
     labels = raw.num_classes, raw.inputs
     data = ClientData(**train), raw.x_test, y_test, *labels, test_client_ids
-    return mark_checked(FederatedDataset(raw.name, *data, notes=raw.notes), raw.is_checked)
+    classes = () if raw.label_names is None else tuple(map(str, raw.label_names))
+    dataset = FederatedDataset(raw.name, *data, client_names=client_names, label_names=classes, notes=raw.notes)
+    return mark_checked(dataset, raw.is_checked)
 
 
 def to_raw(dataset: FederatedDataset) -> RawDataset:
@@ -70,7 +75,9 @@ def to_raw(dataset: FederatedDataset) -> RawDataset:
     client_ids = np.repeat(np.arange(dataset.num_clients, dtype=np.int32), num_examples)
     labels = dataset.num_classes, dataset.inputs
     test = dataset.x_test, dataset.y_test
-    raw = RawDataset(dataset.name, x, y, *test, *labels, client_ids, dataset.test_clients, notes=dataset.notes)
+    clients, classes = (np.asarray(names) if names else None for names in (dataset.client_names, dataset.label_names))
+    ids = client_ids, dataset.test_clients
+    raw = RawDataset(dataset.name, x, y, *test, *labels, *ids, clients, classes, dataset.notes)
     return mark_checked(raw, dataset.is_checked)
 
 
@@ -102,7 +109,10 @@ def unseen_class_notes(dataset: FederatedDataset) -> list[str]:
     if unseen.sum() < MIN_UNSEEN_FRACTION * dataset.y_test.size:
         return []
     classes = np.flatnonzero(unseen)
-    shown = ", ".join(map(str, classes[:MAX_SHOWN_CLASSES])) + (" ..." if len(classes) > MAX_SHOWN_CLASSES else "")
+    names = dataset.label_names or range(num_classes)
+    shown = ", ".join(str(names[number]) for number in classes[:MAX_SHOWN_CLASSES]) + " ..." * (
+        len(classes) > MAX_SHOWN_CLASSES
+    )
     percent = 100 * unseen.sum() / dataset.y_test.size
     return [f"{dataset.name}: {percent:.3g} % of the test labels are classes that no client trains on: {shown}"]
 

@@ -4,8 +4,9 @@ This needs the extra `huggingface`. Nothing is executed that comes with a data s
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,16 +14,13 @@ import numpy as np
 
 from fedsim.core.settings import Bounds
 from fedsim.datasets import windows
-from fedsim.datasets.natural_clients import append
+from fedsim.datasets.pictures import decode, stack
 from fedsim.datasets.raw import RawDataset, select_examples
-from fedsim.datasets.scales import PIXELS
-from fedsim.datasets.spool import Spool
 from fedsim.errors import ConfigError, DataError, import_extra, pip_install, reason
 
 if TYPE_CHECKING:
     import polars as pl
 
-GRAY_MODES = ("1", "L")  # of a picture; others of 8 bits are converted to RGB
 TRAIN, TEST = "train", "test"
 
 
@@ -30,6 +28,8 @@ def huggingface(
     seed: int,
     *,
     path: Annotated[str, "a folder saved by save_to_disk, or the name of a data set on the hub"] = "",
+    train_split: Annotated[str, "name of the split of training examples"] = "train",
+    test_split: Annotated[str, "name of the split of test examples, such as validation, if there is one"] = "test",
     subset: Annotated[str, "name of a subset on the hub; default: the only one"] = "",
     label: Annotated[str, "column of the labels, unless there are texts"] = "",
     client: Annotated[str, "column that names the client of each row; default: none"] = "",
@@ -40,7 +40,7 @@ def huggingface(
     window: Annotated[int, Bounds(ge=1), "characters or tokens of an input"] = 80,
     tokenizer: Annotated[str, "file of a tokenizer (tokenizer.json) that divides texts; default: characters"] = "",
 ) -> RawDataset:
-    """The splits train and, if there is one, test, of texts, of the only column of images, or of a table.
+    """The training split and, if there is one, the test split, of texts, of the only column of images, or of a table.
 
     A table is encoded as in `columns.encode`. Raises `ConfigError` or `DataError` if it cannot be loaded.
     """
@@ -54,10 +54,12 @@ def huggingface(
             f"huggingface.label: must be {'left out with texts' if text else 'a column'}, got {label!r}; labels of "
             "texts (huggingface.text) are the next characters or tokens"
         )
-    loaded = _load(path, subset)
-    splits = {split: loaded[split] for split in (TRAIN, TEST) if split in loaded}
-    name = Path(path).name
-    notes = tuple(f"{name}: the split {split} is not used" for split in loaded if split not in splits)
+    loaded = _load(path, subset, train_split)
+    if test_split != "test" and test_split not in loaded:
+        raise DataError(f"huggingface.test_split: must be a split of {path} ({', '.join(loaded)}), got {test_split}")
+    name, used = Path(path).name, [train_split, *([test_split] if test_split in loaded else [])]
+    splits = {part: loaded[split] for part, split in zip((TRAIN, TEST), used, strict=False)}
+    notes = tuple(f"{name}: the split {split} is not used" for split in loaded if split not in used)
     if text:
         documents = {split: _documents(name, split, rows, text, client) for split, rows in splits.items()}
         raw = windows.make(name, documents[TRAIN], documents.get(TEST, {}), window, tokenizer, bool(client))
@@ -75,8 +77,8 @@ def huggingface(
     return select_examples(both, slice(num_train), slice(num_train, None))
 
 
-def _load(path: str, subset: str) -> dict[str, Any]:
-    """The splits, of which one is train."""
+def _load(path: str, subset: str, train: str) -> dict[str, Any]:
+    """The splits, of which one is `train`."""
     missing = f"huggingface: needs the package datasets; {pip_install('huggingface')} ({{error}})"
     datasets = import_extra("datasets", DataError, missing)
     folder = Path(path).expanduser()
@@ -85,9 +87,10 @@ def _load(path: str, subset: str) -> dict[str, Any]:
         loaded = datasets.load_from_disk(folder) if folder.is_dir() else datasets.load_dataset(path, subset or None)
     except Exception as error:  # of many types
         raise DataError(f"huggingface.path: {path} cannot be loaded: {reason(error)}") from None
-    splits = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {TRAIN: loaded}
-    if TRAIN not in splits:
-        raise DataError(f"huggingface.path: {path} must have a split train, got {', '.join(splits)}")
+    splits = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {train: loaded}
+    if train not in splits:
+        got = f"got {', '.join(splits)}; set huggingface.train_split"
+        raise DataError(f"huggingface.path: {path} must have a split {train}, {got}")
     return splits
 
 
@@ -131,36 +134,17 @@ def _read_images(
 
     table = _table(name, {split: rows.remove_columns([image]) for split, rows in splits.items()}, drop)
     y, classes, client_ids, clients = targets(name, table, label, client)
-    spool, types, kind = Spool(), set(), datasets.Image(mode=splits[TRAIN].features[image].mode)
-    for split, rows in splits.items():
-        pictures = iter(rows.select_columns([image]).cast_column(image, kind))  # decodes
-        for i in range(len(rows)):
-            try:
-                pixels = _pixels(next(pictures)[image])
-            except Exception as error:  # Pillow raises many types
-                problem = f"{name}: image of row {i} of the split {split}: {reason(error).partition(' <')[0]}"
-                raise DataError(problem) from None
-            types.add(pixels.dtype)
-            spool = append(name, spool, pixels[None], f"row {i} of the split {split}")
-    if len(types) > 1 and not types <= PIXELS:
-        raise DataError(f"{name}: images must have one type, got {', '.join(sorted(map(str, types)))}")
-    x = spool.array()
+    kind = datasets.Image(mode=splits[TRAIN].features[image].mode)
+    x = stack(name, _pictures(splits, image, kind))
     num_classes = 0 if classes is None else len(classes)
     return RawDataset(name, x, y, x[:0], y[:0], num_classes, "image", client_ids, None, clients, classes)
 
 
-def _pixels(picture: Any) -> np.ndarray:
-    """[height, width, channels], uint8 or, of pictures with more bits, uint16, int32 or float32."""
-    if picture is None:
-        raise ValueError("must be there, got none")
-    if picture.mode in ("I", "F") or picture.mode.startswith("I;16"):
-        is_16_bits = picture.mode not in ("I", "F") or (picture.mode, picture.format) == ("I", "PNG")
-        return np.asarray(picture).astype(np.uint16 if is_16_bits else np.asarray(picture).dtype)[..., None]
-    has_alpha = picture.mode.lower().endswith("a") or "transparency" in picture.info
-    if has_alpha and picture.convert("RGBA").getextrema()[3][0] < 255:
-        raise ValueError('is partly transparent; put it on a background, or leave that out by .convert("RGB")')
-    pixels = np.asarray(picture.convert("L" if picture.mode in GRAY_MODES else "RGB"))
-    return pixels if pixels.ndim == 3 else pixels[..., None]
+def _pictures(splits: Mapping[str, Any], image: str, kind: Any) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
+    for split, rows in splits.items():
+        pictures = iter(rows.select_columns([image]).cast_column(image, kind))  # decodes
+        for i in range(len(rows)):
+            yield f"image of row {i} of the split {split}", partial(lambda rows: decode(next(rows)[image]), pictures)
 
 
 def _with_class_names(raw: RawDataset, splits: Mapping[str, Any], label: str) -> RawDataset:

@@ -51,6 +51,20 @@ def natural_clients(raw: RawDataset) -> np.ndarray:
     return renumber(raw.client_ids)[1]
 
 
+def natural_client_names(raw: RawDataset) -> tuple[str, ...]:
+    """The names of the clients, numbered as by `natural_clients` and `natural_test_clients`; empty if there are none.
+
+    Names that are the numbers themselves are none.
+    """
+    if raw.client_ids is None or raw.client_names is None:
+        return ()
+    ids = np.unique(raw.client_ids)
+    if raw.test_client_ids is not None:
+        ids = np.append(ids, np.setdiff1d(raw.test_client_ids, ids))
+    names = tuple(map(str, raw.client_names[ids].tolist()))
+    return () if names == tuple(map(str, range(len(names)))) else names
+
+
 def natural_test_clients(raw: RawDataset) -> np.ndarray | None:
     """The natural client [T] of each test example, numbered as by `natural_clients`; None if there are none.
 

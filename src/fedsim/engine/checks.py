@@ -38,7 +38,7 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     check_characters(configs[0], dataset)
     check_plugins(configs, dataset)
     notes = [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
-    notes += _note_trusted_client(configs, dataset.num_clients)
+    notes += _note_trusted_client(configs, dataset)
     if configs[0].model.name in ("logistic", "mlp") and dataset.spec.inputs == "text":
         name = configs[0].model.name
         notes.append(f"model.name: {name} takes characters as numbers; char_lstm and transformer embed them")
@@ -195,13 +195,13 @@ def _note_few_clients(configs: Sequence[Config], num_clients: int) -> Iterator[s
             )
 
 
-def _note_trusted_client(configs: Sequence[Config], num_clients: int) -> Iterator[str]:
+def _note_trusted_client(configs: Sequence[Config], dataset: FederatedDataset) -> Iterator[str]:
     """Notes about runs in which MoNNA's trusted client is not in every cohort, or may be malicious."""
     for config in configs:
         server, client_id = config.server, config.section("monna").get("client_id")
         if client_id is None:
             continue
-        if server.cohort_size < num_clients:
+        if server.cohort_size < (num_clients := dataset.num_clients):
             percent = 100 * server.cohort_size / num_clients
             yield (
                 f"monna.client_id: the trusted client is in {percent:.3g} % of the cohorts, and other rounds are "
@@ -209,4 +209,5 @@ def _note_trusted_client(configs: Sequence[Config], num_clients: int) -> Iterato
             )
         listed = config.attack.clients if config.has_malicious_set else config.corruption.clients
         if config.has_attack and (client_id in listed or not listed):
-            yield f"monna.client_id: client {client_id} may be malicious; list others in attack.clients"
+            name = "".join(f" ({text})" for text in dataset.client_names[client_id : client_id + 1])
+            yield f"monna.client_id: client {client_id}{name} may be malicious; list others in attack.clients"

@@ -16,7 +16,7 @@ from fedsim.datasets.deduplicate import deduplicate
 from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_class_notes, unseen_client_notes
 from fedsim.datasets.holdout import hold_out_root, hold_out_validation
 from fedsim.datasets.long_tail import make_long_tail
-from fedsim.datasets.partition import natural_test_clients
+from fedsim.datasets.partition import natural_client_names, natural_test_clients
 from fedsim.datasets.scales import scale_notes
 from fedsim.engine import build, factories
 
@@ -40,7 +40,8 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     validation_rng = np.random.default_rng([split, 4])
     raw, validation = hold_out_validation(raw, data.validation_fraction, validation_rng, is_natural)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng)
-    dataset = make_federated_dataset(raw, partition, natural_test_clients(raw) if is_natural else None)
+    natural = (natural_test_clients(raw), natural_client_names(raw)) if is_natural else ()
+    dataset = make_federated_dataset(raw, partition, *natural)
     notes += [*raw.notes, *scale_notes(dataset), *unseen_class_notes(dataset), *unseen_client_notes(dataset)]
     return replace(dataset, root=root, validation=validation, notes=tuple(notes))
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.config.clients import num_corrupted, num_malicious
+from fedsim.config.clients import num_corrupted, num_malicious, numbers_of
 from fedsim.config.components import positions_by
 from fedsim.config.roles import corruption_config
 from fedsim.config.schema import Config
@@ -168,8 +168,9 @@ def _corrupt_runs(
 
     def corrupt_run(args: tuple[Array, Array]) -> dict[str, Array]:
         key, (number, num_malicious) = args
-        malicious = (num_malicious if config.has_malicious_set else None, config.attack.clients)
-        result = corrupt(corruption, key, data, spec, number, config.corruption.clients, *malicious)
+        corrupted = number, numbers_of(config.corruption.clients)
+        malicious = num_malicious if config.has_malicious_set else None, numbers_of(config.attack.clients)
+        result = corrupt(corruption, key, data, spec, *corrupted, *malicious)
         given = {name: getattr(result if name in declared else data, name) for name in changed}
         return given | ({"malicious": malicious_clients(result)} if "malicious" in changed else {})
 

@@ -210,10 +210,11 @@ def _read_config(plan: Plan, group: GroupFolder, run: Mapping[str, Any]) -> Conf
 def _record(plan: Plan, group: Group, ids: Sequence[str], digests: Mapping[Settings, str], common: Record) -> Record:
     """What is stored of a new group, in addition to what it has in common with others."""
     configs, choice = group.configs, data_choice(group.configs[0])
-    about = {"num_clients": plan.datasets[choice].num_clients}
+    dataset = plan.datasets[choice]
+    about, names = {"num_clients": dataset.num_clients}, dataset.client_names[: dataset.num_clients]
     runs = [
         {"id": ids[position], "position": position} | about | flatten(config)
         for position, config in zip(group.runs, configs, strict=True)
     ]
-    files, layout = factories.plugin_files(configs), asdict(group.layout)
-    return msgspec.structs.replace(common, runs=runs, layout=layout, data=digests[choice], files=files)
+    of_group = {"layout": asdict(group.layout), "files": factories.plugin_files(configs)}
+    return msgspec.structs.replace(common, runs=runs, data=digests[choice], client_names=names, **of_group)

@@ -167,13 +167,16 @@ class RunFolder:
         return sorted(runs.values(), key=lambda run: order[run.id])
 
     def read(self, kind: str, runs: "Iterable[StoredRun] | None" = None) -> pl.DataFrame:
-        """The rows of "rounds", "clients" or "info" of `runs` (default: all), "run" being the position among these."""
+        """The rows of "rounds", "clients" or "info" of `runs` (default: all), "run" being the position among these.
+
+        Clients of a group whose clients have names have the column "client_name", too.
+        """
         positions: dict[GroupFolder, dict[str, int]] = {}
         for position, run in enumerate(self.runs() if runs is None else runs):
             positions.setdefault(run.group, {})[run.id] = position
         tables = [pl.DataFrame(schema=SCHEMAS[kind]), *(group.read(kind, ids) for group, ids in positions.items())]
         keys = [name for name in ("run", "round", "client_id", "name") if name in SCHEMAS[kind]]
-        return pl.concat(tables).sort(keys)
+        return pl.concat(tables, how="diagonal").sort(keys)
 
     # Configurations, texts and figures
 

@@ -48,6 +48,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """Digest of the data set."""
     files: dict[str, str] = {}
     """Digests of the files of plug-ins, by their names."""
+    client_names: tuple[str, ...] = ()
+    """Of its clients, if they have names."""
     common: dict[str, Any] = {}
     checksum: int = 0
     """CRC-32 of all else, in the file."""
@@ -199,7 +201,8 @@ class GroupFolder:
     def read(self, kind: str, positions: Mapping[str, int] | None = None) -> pl.DataFrame:
         """The rows of "rounds", "clients" or "info" of the runs with these ids, "run" being their `positions`.
 
-        By default those of all runs, with their positions in the index.
+        By default those of all runs, with their positions in the index. Clients with names have the column
+        "client_name", too.
         """
         ids = [run["id"] for run in self.record.runs]
         numbers = pl.Series(range(len(ids)) if positions is None else map(positions.get, ids), dtype=pl.Int32)
@@ -207,7 +210,11 @@ class GroupFolder:
         stored = pl.Schema(schema | {"run": pl.Enum(ids)})
         tables = [read_table(file.path, stored, file.checksum, self.remedy) for file in sorted(self._files(kind))]
         run = pl.lit(numbers).gather(pl.col("run").to_physical())
-        return pl.concat([pl.DataFrame(schema=schema), *(t.with_columns(run=run) for t in tables)]).drop_nulls("run")
+        rows = pl.concat([pl.DataFrame(schema=schema), *(t.with_columns(run=run) for t in tables)]).drop_nulls("run")
+        names = pl.Series(self.record.client_names, dtype=pl.String)
+        return (
+            rows.with_columns(client_name=names.gather(rows["client_id"])) if kind == "clients" and len(names) else rows
+        )
 
     def check(self, kind: str) -> None:
         """Raises `RunFolderError` if rows of this kind have changed since they were written."""

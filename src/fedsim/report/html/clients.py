@@ -31,13 +31,15 @@ def _weights(clients: pl.DataFrame, max_numbers: int) -> dict[str, Any] | None:
     num_rounds = min(MAX_ROUNDS, max(max_numbers // len(ids), 5), len(every_round))
     rounds = every_round[np.rint(np.linspace(0, len(every_round) - 1, num_rounds)).astype(int)]
     shown = measured.filter(pl.col("client_id").is_in(ids), pl.col("round").is_in(rounds))
-    lines = shown.with_columns((pl.col(kind) * 100).round(3)).pivot("client_id", index="round", values=kind)
+    names = [name for name in ("client_name", "client_id") if name in shown.columns]
+    shown = shown.with_columns(client=pl.coalesce(pl.col(name).cast(str) for name in names))
+    lines = shown.with_columns((pl.col(kind) * 100).round(3)).pivot("client", index="round", values=kind)
     lines = pl.DataFrame({"round": rounds}, {"round": lines["round"].dtype}).join(lines, on="round", how="left")
-    corrupted = shown.group_by("client_id").agg(pl.col("corrupted").any())
+    corrupted = shown.group_by("client").agg(pl.col("corrupted").any())
     return {
         "label": "Weight α among all clients (%)" if kind == "alpha" else "Weight in the round (%)",
         "rounds": lines["round"].to_list(),
         "clients": lines.drop("round").to_dict(as_series=False),
-        "corrupted": corrupted.filter("corrupted")["client_id"].cast(str).sort().to_list(),
+        "corrupted": corrupted.filter("corrupted")["client"].sort().to_list(),
         "note": f"{lines.width - 1} of {len(every_client)} clients, {num_rounds} of {len(every_round)} recorded rounds",
     }

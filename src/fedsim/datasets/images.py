@@ -1,0 +1,142 @@
+"""The user's folder of images: the folders that an image is in tell its class, and maybe its client and split."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedsim.core.settings import Bounds
+from fedsim.datasets.client_ids import name_remarks
+from fedsim.datasets.pictures import decode, stack
+from fedsim.datasets.raw import RawDataset, select_examples
+from fedsim.errors import ConfigError, DataError
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm")
+TRAIN, TEST, OTHER = ("train", "training"), ("test", "testing"), ("val", "valid", "validation", "dev")
+SPLITS = (*TRAIN, *TEST, *OTHER)
+BATCH_SIZE = 256  # files that are decoded ahead
+
+Level = Literal["split", "client", "class"]
+
+
+def images(
+    seed: int,
+    *,
+    path: Annotated[str, "a folder of images, in folders by class or by client and class"] = "",
+    levels: Annotated[
+        tuple[Level, ...],
+        "what the folders that an image is in name, from the outermost; default: class, client and class if there are "
+        "two, and before them split if the outermost are train, test, val and such",
+    ] = (),
+    size: Annotated[int | None, Bounds(ge=1), "height and width of all images, in pixels; default: their own"] = None,
+) -> RawDataset:
+    """The images of the folder, with classes and clients in the order of their names.
+
+    They are split if a level is. Raises `ConfigError` or `DataError` if the folder has none, or they cannot be read.
+    """
+    del seed
+    if not path:
+        raise ConfigError('images.path: must name a folder of images, got ""')
+    return read(Path(path).expanduser(), levels, size)
+
+
+def read(folder: Path, levels: Sequence[Level] = (), size: int | None = None) -> RawDataset:
+    """As `images`."""
+    files, notes = list(find(folder)), []
+    if not files:
+        raise DataError(f"{folder}: must be a folder of images ({', '.join(SUFFIXES)}), got none")
+    levels = levels or default_levels(folder, files)
+    if "class" not in levels or len(set(levels)) < len(levels):
+        raise ConfigError(f"images.levels: must have class, and each level once, got {', '.join(levels)}")
+    for file in files:
+        if len(folders := file.relative_to(folder).parts[:-1]) != len(levels):
+            raise DataError(
+                f"{file}: must be in {len(levels)} folders ({'/'.join(levels)}) below {folder}, got {len(folders)}; "
+                "move it, or set images.levels"
+            )
+    names = {level: np.asarray([file.relative_to(folder).parts[i] for file in files]) for i, level in enumerate(levels)}
+    is_train, is_test = np.ones(len(files), bool), np.zeros(len(files), bool)
+    if "split" in names:
+        is_train, is_test, unused = _splits(folder, names["split"])
+        notes += [f"{folder.name}: the split {split} is not used" for split in unused]
+    order = np.concatenate([np.flatnonzero(is_train), np.flatnonzero(is_test)])
+    x = stack(folder.name, _decoded([files[i] for i in order], folder, size))
+    classes, y = np.unique(names["class"], return_inverse=True)
+    clients, ids = np.unique(names["client"], return_inverse=True) if "client" in names else (None, None)
+    for what, of_kind in (("classes", classes), ("clients", clients)):
+        notes += [f"{folder.name}: {what} have {found}" for found in name_remarks([] if of_kind is None else of_kind)]
+    y, ids = y.astype(np.int32)[order], None if ids is None else ids.astype(np.int32)[order]
+    both = RawDataset(folder.name, x, y, x, y, len(classes), "image", ids, ids, clients, classes, tuple(notes))
+    num_train = int(is_train.sum())
+    return select_examples(both, slice(num_train), slice(num_train, None))
+
+
+def find(folder: Path) -> Iterator[Path]:
+    """The images in the folder and those below it, in order, without hidden ones."""
+    for path in sorted(folder.rglob("*")):
+        is_hidden = any(part.startswith((".", "__MACOSX")) for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in SUFFIXES and not is_hidden and path.is_file():
+            yield path
+
+
+def default_levels(folder: Path, files: Sequence[Path]) -> tuple[Level, ...]:
+    """What the folders name, by their number and by names of splits. Raises `DataError` if that is not clear."""
+    depths = Counter(len(file.relative_to(folder).parts) - 1 for file in files)
+    depth = depths.most_common(1)[0][0]
+    outermost = {file.relative_to(folder).parts[0].lower() for file in files}
+    split: tuple[Level, ...] = ("split",) if depth > 1 and outermost <= set(SPLITS) else ()
+    levels: dict[int, tuple[Level, ...]] = {1: ("class",), 2: ("client", "class")}
+    if depth - len(split) not in levels:
+        example = next(file for file in files if len(file.relative_to(folder).parts) - 1 == depth)
+        raise DataError(
+            f"{folder}: images must be in folders by class, or by client and class, got {example.relative_to(folder)}; "
+            "set images.levels"
+        )
+    return (*split, *levels[depth - len(split)])
+
+
+def sizes(folder: Path) -> set[tuple[int, int]]:
+    """The widths and heights of the images, without decoding them. Raises `DataError` if a file is no image."""
+    from PIL import Image
+
+    found = set()
+    for file in find(folder):
+        try:
+            with Image.open(file) as picture:
+                found.add(picture.size)
+        except Exception as error:  # of many types
+            raise DataError(f"{file}: not an image: {error}") from None
+    return found
+
+
+def _splits(folder: Path, names: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Which images are for training and for the test, and the names of splits that are not used.
+
+    Without a split for the test, one for validation takes its place.
+    """
+    lower = np.char.lower(names)
+    has_test = np.isin(lower, TEST).any()
+    is_train, is_test = np.isin(lower, TRAIN), np.isin(lower, TEST if has_test else OTHER)
+    if not is_train.any():
+        raise DataError(f"{folder}: must have a folder train, got {', '.join(np.unique(names))}")
+    return is_train, is_test, np.unique(names[~is_train & ~is_test]).tolist()
+
+
+def _decoded(files: Sequence[Path], folder: Path, size: int | None) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
+    """Each file, as `stack` takes it; the next ones are decoded meanwhile."""
+    with ThreadPoolExecutor() as pool:
+        for start in range(0, len(files), BATCH_SIZE):
+            batch = files[start : start + BATCH_SIZE]
+            for file, future in [(file, pool.submit(_read_file, file, size)) for file in batch]:
+                yield str(file.relative_to(folder)), future.result
+
+
+def _read_file(file: Path, size: int | None) -> np.ndarray:
+    from PIL import Image, ImageOps
+
+    with Image.open(file) as picture:
+        ImageOps.exif_transpose(picture, in_place=True)
+        return decode(picture, size)

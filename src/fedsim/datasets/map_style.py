@@ -1,0 +1,98 @@
+"""Map-style data sets, as of torchvision, WILDS, medmnist and `torch.utils.data`, in memory."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedsim.core.types import FederatedDataset, InputKind
+from fedsim.datasets.arrays import from_arrays
+from fedsim.datasets.pictures import decode, stack
+from fedsim.datasets.raw import mark_checked
+from fedsim.errors import DataError
+
+CHANNELS = (1, 3, 4)  # of a tensor [channels, height, width]
+
+
+class MapStyle(Protocol):
+    """A data set whose examples are an input, a label and maybe more."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, position: int, /) -> Any: ...
+
+
+def from_dataset(
+    train: MapStyle,
+    test: MapStyle | None = None,
+    *,
+    client: Callable[..., Any] | Sequence[Any] | None = None,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    num_classes: int | None = None,
+    inputs: InputKind | None = None,
+    name: str = "dataset",
+) -> FederatedDataset:
+    """A federated data set of the examples of `train` and `test`, each an input, a label and maybe more.
+
+    Inputs are pictures of Pillow, arrays, or tensors, of which those [channels, height, width] become [height, width,
+    channels]. `client` is called with each example, such as `lambda x, y, place: int(place[0])`, and returns the name
+    of its client; or it has the names of those of `train`. Names of classes are those of `train.classes`. All else is
+    as in `fedsim.from_arrays`. Raises `DataError` if examples do not fit together.
+
+    >>> examples = [(np.zeros(2), 0, "Ann"), (np.ones(2), 1, "Bob"), (np.ones(2), 1, "Ann"), (np.zeros(2), 0, "Bob")]
+    >>> dataset = from_dataset(examples, client=lambda x, y, owner: owner, test_fraction=0.5)
+    >>> dataset.client_names, dataset.train.num_examples.tolist()
+    (('Ann', 'Bob'), [1, 1])
+    """
+    x, y, ids = _read(name, train, client)
+    x_test, y_test, test_ids = (None, None, None) if test is None else _read(name, test, client)
+    dataset = from_arrays(
+        x,
+        y,
+        np.asarray(client) if isinstance(client, Sequence | np.ndarray) else ids,
+        x_test,
+        y_test,
+        test_client_ids=test_ids,
+        test_fraction=test_fraction,
+        seed=seed,
+        num_classes=num_classes,
+        inputs=inputs,
+        name=name,
+    )
+    classes = tuple(map(str, getattr(train, "classes", ())))
+    if not dataset.num_classes or len(classes) != dataset.num_classes:
+        return dataset
+    return mark_checked(replace(dataset, label_names=classes), dataset.is_checked)
+
+
+def _read(name: str, examples: MapStyle, client: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Inputs, labels, and the names of the clients if `client` is a function."""
+    labels: list[np.ndarray] = []
+    clients: list[Any] = []
+
+    def read(position: int) -> np.ndarray:
+        example = examples[position]
+        if not isinstance(example, tuple | list) or len(example) < 2:
+            raise ValueError(f"must be an input and a label, got {type(example).__name__}")
+        labels.append(np.asarray(example[1]))
+        if callable(client):
+            clients.append(client(*example))
+        return _input(example[0])
+
+    if not len(examples):
+        raise DataError(f"{name}: must have examples, got none")
+    x = stack(name, ((f"example {position}", partial(read, position)) for position in range(len(examples))))
+    return x, np.stack(labels), np.asarray(clients) if callable(client) else None
+
+
+def _input(value: Any) -> np.ndarray:
+    """A picture of Pillow, an array or a tensor as an array, with channels last."""
+    if hasattr(value, "getextrema"):
+        return decode(value)
+    is_tensor = not isinstance(value, np.ndarray) and hasattr(value, "numpy")
+    array = np.asarray(value.numpy() if is_tensor else value)
+    is_image = is_tensor and array.ndim == 3 and array.shape[0] in CHANNELS
+    return np.moveaxis(array, 0, -1) if is_image else array

@@ -1,0 +1,207 @@
+"""Folders of images: classes, clients and splits from the names of folders, and names in results."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import fedsim
+from fedsim.cli.main import main
+from fedsim.datasets.canonical import canonicalize
+from fedsim.datasets.images import images
+from fedsim.engine.data import load_dataset
+from fedsim.engine.environment import dataset_digest
+from fedsim.errors import ConfigError, DataError
+
+RNG = np.random.default_rng(0)
+
+
+def save(root, *names, shape=(6, 5), **options):
+    """Random images in the files `names`; returns their pixels by name."""
+    pixels = {name: RNG.integers(0, 256, shape, np.uint8) for name in names}
+    for name, image in pixels.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(root / name, **options)
+    return pixels
+
+
+def test_classes_and_clients_are_the_names_of_folders(tmp_path):
+    pixels = save(tmp_path, "Uni/dog/1.png", "Spital/cat/a.png", "Uni/cat/2.PNG", "Spital/eel/b.bmp")
+    save(tmp_path, ".cache/cat/no.png")
+    raw = images(0, path=str(tmp_path))
+    assert (raw.label_names.tolist(), raw.client_names.tolist()) == (["cat", "dog", "eel"], ["Spital", "Uni"])
+    files = [
+        f"{raw.client_names[client]}/{raw.label_names[label]}"
+        for client, label in zip(raw.client_ids, raw.y, strict=True)
+    ]
+    for image, place in zip(raw.x, files, strict=True):
+        expected = next(value for name, value in pixels.items() if name.startswith(place))
+        np.testing.assert_array_equal(image, expected[..., None])
+    assert (raw.num_classes, raw.inputs, len(raw.y_test)) == (3, "image", 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "num_test", "notes"),
+    [
+        (("train/a/1.png", "train/b/2.png", "test/b/3.png", "val/a/4.png"), 1, ("the split val is not used",)),
+        (("Train/a/1.png", "Train/b/2.png", "valid/b/3.png"), 1, ()),
+        (("train/k1/a/1.png", "train/k2/b/2.png", "test/k2/b/3.png"), 1, ()),
+    ],
+)
+def test_splits_are_the_outermost_folders(names, num_test, notes, tmp_path):
+    pixels = save(tmp_path, *names)
+    raw = canonicalize(images(0, path=str(tmp_path)))
+    assert (len(raw.y), raw.y.tolist(), len(raw.y_test), raw.y_test.tolist()) == (2, [0, 1], num_test, [1])
+    np.testing.assert_array_equal(raw.x_test[0, ..., 0], pixels[names[2]])
+    assert (raw.client_ids is None) == ("k1" not in names[0])
+    assert tuple(note.partition(": ")[2] for note in raw.notes) == notes
+
+
+def test_levels_in_another_order_and_one_size(tmp_path):
+    save(tmp_path, "cat/Ann/1.png", "dog/Bob/2.png")
+    save(tmp_path, "dog/Ann/3.png", shape=(9, 14, 3))
+    raw = images(0, path=str(tmp_path), levels=("class", "client"), size=4)
+    assert (raw.x.shape, raw.label_names.tolist(), raw.client_names.tolist()) == (
+        (3, 4, 4, 3),
+        ["cat", "dog"],
+        ["Ann", "Bob"],
+    )
+    with pytest.raises(DataError, match=r"inputs must have one shape.*3\.png|inputs must have one shape.*2\.png"):
+        images(0, path=str(tmp_path), levels=("class", "client"))
+
+
+def test_pictures_are_turned_as_their_camera_says(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees clockwise
+    pixels = save(tmp_path, "a/1.png", "b/2.png", exif=exif)
+    raw = images(0, path=str(tmp_path))
+    np.testing.assert_array_equal(raw.x[0, ..., 0], np.rot90(pixels["a/1.png"], -1))
+
+
+@pytest.mark.parametrize(
+    ("names", "settings", "message"),
+    [
+        ((), {}, "must be a folder of images"),
+        (("1.png",), {}, "must be in folders by class"),
+        (("a/b/c/d/1.png",), {}, r"set images\.levels"),
+        (("a/1.png", "b/x/2.png", "b/3.png"), {}, r"2\.png: must be in 1 folders \(class\)"),
+        (("a/1.png",), {"levels": ("client",)}, "must have class"),
+        (("dev/a/1.png", "test/a/1.png"), {}, "must have a folder train, got dev, test"),
+    ],
+)
+def test_folders_that_are_not_clear(names, settings, message, tmp_path):
+    save(tmp_path, *names)
+    with pytest.raises((ConfigError, DataError), match=message):
+        images(0, path=str(tmp_path), **settings)
+
+
+def test_a_broken_file_is_named(tmp_path):
+    save(tmp_path, "a/1.png")
+    (tmp_path / "a" / "2.jpg").write_text("no image")
+    with pytest.raises(DataError, match=r"a/2\.jpg: cannot identify image file"):
+        images(0, path=str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory):
+    """The folder of runs on images of three named clients, the second of which is corrupted by name or number."""
+    root = tmp_path_factory.mktemp("hospitals")
+    labels = "cat", "dog"
+    save(root / "scans", *(f"{client}/{labels[i % 2]}/{i}.png" for client in ("H07", "H3", "Uni") for i in range(10)))
+    tables = {
+        "data": {"name": "images", "partition": "natural"},
+        "images": {"path": str(root / "scans")},
+        "model": {"name": "logistic"},
+        "corruption": {"kind": "flipping"},
+        "server": {"aggregator": "arfl", "cohort_size": 2, "num_rounds": 2, "eval_every": 1},
+        "record": {"models": True},
+    }
+    results = [
+        fedsim.run(fedsim.load(tables, corruption__clients=clients), out=root / "run", progress=False)
+        for clients in (["H3"], [1])
+    ]
+    return root, tables, results[-1]
+
+
+def test_clients_are_listed_by_name(hospitals):
+    """The same run as by their numbers: it is not computed twice."""
+    _, _, result = hospitals
+    assert len(result.runs) == 1
+    assert result.runs[0]["corruption.clients"] == [1]
+
+
+def test_names_are_in_tables_and_with_the_model(hospitals):
+    _, _, result = hospitals
+    clients = result.clients
+    assert clients["client_name"].to_list() == [("H07", "H3", "Uni")[number] for number in clients["client_id"]]
+    assert set(clients.filter("corrupted")["client_name"]) == {"H3"}
+    dataset = result.model(0).dataset
+    assert (dataset.label_names, dataset.client_names) == (("cat", "dog"), ("H07", "H3", "Uni"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"corruption__clients": ["H7"]}, "unknown client 'H7'; did you mean H07"),
+        ({"corruption__clients": ["Ost"]}, "unknown client 'Ost'; the clients are H07, H3, Uni"),
+        ({"corruption__clients": ["H3", 1]}, "must be different clients, got 1 twice"),
+        ({"corruption__clients": ["H3"], "data__partition": "iid", "data__num_clients": 3}, "have numbers only"),
+    ],
+)
+def test_unknown_clients_are_refused(changes, message, hospitals):
+    root, tables, _ = hospitals
+    with pytest.raises(ConfigError, match=message):
+        fedsim.run(fedsim.load(tables, **changes), out=root / "other", progress=False)
+
+
+def test_init_writes_a_configuration_that_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = [f"{client}/{label}/{i}.png" for client in ("H1", "H2") for label in ("cat", "dog") for i in range(5)]
+    save(tmp_path / "scans", *names, shape=(40, 30))
+    save(tmp_path / "scans", "H1/cat/5.png", "H2/dog/6.png", shape=(90, 80, 3))
+    assert main(["init", "scans.toml", "--data-path", "scans", "--clients", "natural", "--suspect", "none"]) == 0
+    assert "all become 30 x 30" in capsys.readouterr().out
+    config = fedsim.load("scans.toml").runs()[0]
+    assert (config.model.name, dict(config.settings)["images.size"]) == ("femnist_cnn", 30)
+
+
+class Scans:
+    """A map-style data set, as of torchvision."""
+
+    classes = ("cat", "dog")
+
+    def __init__(self, items):
+        self._items = items
+
+    def __len__(self):
+        return len(self._items)
+
+    def __getitem__(self, position):
+        return self._items[position]
+
+
+def test_map_style_data_sets(hospitals):
+    """Pictures, an array of one label as in medmnist, and the client in the metadata as in WILDS; from memory or files
+    the same data set."""
+    root, _, _ = hospitals
+    files = sorted((root / "scans").rglob("*.png"))
+    items = [
+        (Image.open(file), np.asarray([Scans.classes.index(file.parts[-2])]), (file.parts[-3], "2024"))
+        for file in files
+    ]
+    dataset = fedsim.from_dataset(Scans(items), client=lambda x, y, place: place[0], seed=0)
+    (config,) = fedsim.load(hospitals[1]).runs()
+    from_files = load_dataset(config)
+    assert dataset_digest(dataset) == dataset_digest(from_files)
+    assert dataset.client_names == from_files.client_names
+    assert dataset.label_names == from_files.label_names
+    listed = fedsim.from_dataset(Scans(items[:20]), Scans(items[20:]), client=[place[0] for *_, place in items[:20]])
+    assert (listed.num_clients, len(listed.y_test), listed.test_clients) == (2, 10, None)
+
+
+def test_map_style_data_sets_that_are_wrong():
+    with pytest.raises(DataError, match="example 1: must be an input and a label, got ndarray"):
+        fedsim.from_dataset([(np.zeros(2), 0), np.zeros(2)])
+    with pytest.raises(DataError, match=r"inputs must have one shape, got \(2,\) and \(3,\) of example 1"):
+        fedsim.from_dataset([(np.zeros(2), 0), (np.zeros(3), 1)])
+    with pytest.raises(DataError, match="must have examples, got none"):
+        fedsim.from_dataset([])
