@@ -97,7 +97,8 @@ def check_roles(key, before, after, dataset):
 def test_a_key_reaches_what_its_role_says(key):
     is_natural = any(condition.name == "has_natural_clients" and condition.value for condition in FIXED[key].only_if)
     is_natural |= key == "data.test_fraction"
-    before, after = changed(NATURAL if is_natural else BASE, key)
+    needed = {"adapter.rank": 1} if key.startswith("adapter.") and key != "adapter.rank" else {}
+    before, after = changed((NATURAL if is_natural else BASE) | needed, key)
     dataset, memory = data_of(is_natural)
     check_roles(key, before, after, dataset)
     if key != "data.deduplicate":  # there are no duplicates

@@ -15,6 +15,11 @@ from fedsim.config.sections import Role
 SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, except for its branches and data
 LATER = {  # keys that are younger than ids, which contain them only if they have another value than these defaults
     "adagrad.initial": None,
+    "adapter.alpha": None,
+    "adapter.base": "",
+    "adapter.factors": "both",
+    "adapter.rank": None,
+    "adapter.whole": (),
     "client.optimizer": "sgd",
     "data.long_tail": 1.0,
     "dirichlet.by": "class",
@@ -22,6 +27,8 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "extreme.num_sybils": 0,
     "extreme.sybil_class": 0,
     "flipping.to": "one",
+    "huggingface.test_split": "test",
+    "huggingface.train_split": "train",
     "krum.power": "second",
     "mlp.dropout_rate": 0.0,
     "multi_krum.power": "second",

@@ -39,6 +39,7 @@ class Config:
     corruption: Annotated[sections.CorruptionConfig, Role.TRACED] = field(default_factory=sections.CorruptionConfig)
     attack: Annotated[sections.AttackConfig, Role.TRACED] = field(default_factory=sections.AttackConfig)
     model: Annotated[sections.ModelConfig, Role.PROGRAM] = field(default_factory=sections.ModelConfig)
+    adapter: Annotated[sections.AdapterConfig, Role.PROGRAM] = field(default_factory=sections.AdapterConfig)
     client: Annotated[sections.ClientConfig, Role.PROGRAM] = field(default_factory=sections.ClientConfig)
     server: Annotated[sections.ServerConfig, Role.PROGRAM] = field(default_factory=sections.ServerConfig)
     engine: Annotated[sections.EngineConfig, Role.ENGINE] = field(default_factory=sections.EngineConfig)
@@ -50,6 +51,11 @@ class Config:
     def section(self, name: str) -> dict[str, Any]:
         """The settings of one component, without the section in their names."""
         return {key.rpartition(".")[2]: value for key, value in self.settings if key.rpartition(".")[0] == name}
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether adapters are trained in place of the model."""
+        return self.adapter.rank is not None
 
     @property
     def has_corrupted(self) -> bool:
@@ -104,6 +110,7 @@ CORRUPTION = OnlyIf("has_corruption", reason=NO_CORRUPTION)
 NOT_MALICIOUS = "no clients are corrupted or malicious: set corruption.fraction or attack.fraction"
 ATTACK = OnlyIf("has_attack", reason="there is no attack: set attack.kind")
 FRACTION = OnlyIf("corruption.clients", (), "corruption.clients replaces it"), CORRUPTION
+ADAPTERS = (OnlyIf("has_adapters", reason="the model is trained itself: set adapter.rank"),)
 NATURAL = (OnlyIf("has_natural_clients", True, 'data.partition is not "natural": leave it out', is_error=True),)
 SUBSAMPLE = (OnlyIf("has_natural_clients", False, 'data.partition is "natural": use data.max_examples', is_error=True),)
 ONLY_IF = {
@@ -122,6 +129,7 @@ ONLY_IF = {
     "attack.kind": (OnlyIf("has_malicious", reason=NOT_MALICIOUS),),
     "attack.fraction": (OnlyIf("attack.clients", (), "attack.clients replaces it"), ATTACK),
     "attack.clients": (ATTACK,),
+    **dict.fromkeys(("adapter.alpha", "adapter.factors", "adapter.whole", "adapter.base"), ADAPTERS),
     "client.epochs": (OnlyIf("client.steps", None, "client.steps replaces it"),),
     "server.num_byzantine": (OnlyIf("has_byzantine_count", reason="no rule or pre-aggregator takes it"),),
 }

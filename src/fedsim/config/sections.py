@@ -129,6 +129,25 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
+class AdapterConfig:
+    """Low-rank adapters (LoRA) of dense layers, which are trained in place of the model."""
+
+    rank: Annotated[
+        NonNegativeInt | None, "rank of the adapters of all dense layers; default: the model itself is trained"
+    ] = None
+    alpha: Annotated[PositiveFloat | None, "multiplies the low-rank term, divided by the rank; default: the rank"] = (
+        None
+    )
+    factors: Annotated[
+        Literal["both", "b"], "trained factors: a [in, rank] and b [rank, out], or b alone with a random a"
+    ] = "both"
+    whole: Annotated[tuple[str, ...], "arrays that are trained, too, as patterns of their names such as Dense_2/*"] = ()
+    base: Annotated[str, "an .npz or .safetensors file of the model's arrays; default: the initial model of seed 0"] = (
+        ""
+    )
+
+
+@dataclass(frozen=True)
 class ClientConfig:
     """Local training."""
 

@@ -1,8 +1,10 @@
 """Builds what configurations name for a run, on the host or inside a trace; errors of plug-ins get their names."""
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
@@ -123,6 +125,8 @@ def plugins(configs: Iterable[Config]) -> frozenset[Factory]:
     return frozenset(factory for config in configs for factory in factories(config) if factory.file is not None)
 
 
-def plugin_files(configs: Iterable[Config]) -> dict[str, str]:
-    """{name: digest} of the files of all plug-ins that `configs` name."""
-    return {plugin.name: plugin.digest or "" for plugin in sorted(plugins(configs), key=lambda plugin: plugin.name)}
+def plugin_files(configs: Collection[Config]) -> dict[str, str]:
+    """{name: digest} of the files of all plug-ins, and of arrays, that `configs` name."""
+    digests = {plugin.name: plugin.digest or "" for plugin in sorted(plugins(configs), key=lambda plugin: plugin.name)}
+    bases = sorted({config.adapter.base for config in configs} - {""})
+    return digests | {base: f"{zlib.crc32(Path(base).expanduser().read_bytes()):08x}" for base in bases}

@@ -3,22 +3,25 @@
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedsim.config.roles import part
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
+from fedsim.core.adapters import with_adapters
 from fedsim.core.contracts import Task
 from fedsim.core.module import as_linen
 from fedsim.core.rewriting import for_backend
 from fedsim.core.task import AUGMENTATIONS, classification, regression
 from fedsim.core.types import FederatedDataset, Variables
 from fedsim.engine import factories
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, import_extra, pip_install, reason
 
 Value = TypeVar("Value")
 
@@ -30,6 +33,7 @@ def make_task(config: Config, dataset: FederatedDataset, backend: str | None = N
         for key, value, default in (
             ("client.augmentation", config.client.augmentation, "none"),
             ("engine.precision", config.engine.precision, "float32"),
+            ("adapter.rank", config.adapter.rank, None),
         ):
             if value != default:
                 raise ConfigError(f"{key}: must be {default!r} for {config.model.name}, a whole Task, got {value!r}")
@@ -41,7 +45,31 @@ def make_task(config: Config, dataset: FederatedDataset, backend: str | None = N
         raise ConfigError(f"model.name: {config.model.name} must return a Task, {expected}") from None
     kind = classification if dataset.spec.targets == "classes" else regression
     dtype = jnp.dtype(config.engine.precision)
-    return for_backend(kind(module, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype), backend)
+    task = kind(module, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype)
+    adapter, rank = config.adapter, config.adapter.rank
+    if rank is not None:
+        arrays = (adapter.factors, adapter.whole, read_arrays(adapter.base) if adapter.base else None)
+        try:
+            task = with_adapters(task, rank, adapter.alpha or rank, *arrays)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+    return for_backend(task, backend)
+
+
+def read_arrays(path: str) -> dict[str, np.ndarray]:
+    """The arrays of an .npz or .safetensors file by name. Raises `ConfigError` if there are none."""
+    file = Path(path).expanduser()
+    try:
+        if file.suffix == ".safetensors":
+            missing = f"adapter.base: needs the package safetensors; {pip_install('huggingface')} ({{error}})"
+            arrays: dict[str, np.ndarray] = import_extra("safetensors.numpy", ConfigError, missing).load_file(file)
+            return arrays
+        with np.load(file) as loaded:
+            return dict(loaded)
+    except ConfigError:
+        raise
+    except Exception as error:  # of many types: of safetensors, too
+        raise ConfigError(f"adapter.base: {path} is no .npz or .safetensors file: {reason(error)}") from None
 
 
 @contextmanager
