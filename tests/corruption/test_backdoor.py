@@ -64,7 +64,6 @@ def test_poisoned_images_have_the_trigger_and_its_label(corner, dtype, shade):
 @pytest.mark.parametrize(
     ("corruption", "spec", "message"),
     [
-        (backdoor(), DataSpec("text", "classes", 7, (6,), "int8"), "inputs must be .*got text of int8"),
         (backdoor(), DataSpec("vector", "classes", 3, (5,), "float32"), "inputs must be .*got vector of float32"),
         (backdoor(), DataSpec("image", "numbers", 0, (5, 5, 1), "uint8"), "targets must be classes, got numbers"),
         (
@@ -140,3 +139,17 @@ def test_success_is_the_fraction_of_other_images_classified_as_the_target(run, t
 def test_a_run_without_a_backdoor_has_no_success(folder):
     success = [row["backdoor_success"] for row in folder.read("rounds").to_dicts() if row["run"] == 2]
     assert success == [None] * 3
+
+
+def test_texts_end_with_the_phrase():
+    spec, texts = DataSpec("text", "classes", 4, (6,), "int8"), np.arange(120, dtype=np.int8).reshape(20, 6) % 50
+    y, ends = np.arange(20, dtype=np.int32) % 4, np.asarray([10, 10])
+    data = fedsim.ClientData(*map(jnp.asarray, (texts, y, 10 * np.arange(2), ends, ends < 0)))
+    corruption = backdoor(target=3, rate=1.0, phrase=(7, 9))
+    after = fedsim.corrupt(corruption, KEY, data, spec, 1)
+    poisoned = np.repeat(np.asarray(after.corrupted), 10)
+    expected = np.where(poisoned[:, None], np.hstack([texts[:, :4], np.tile(np.int8([7, 9]), (20, 1))]), texts)
+    np.testing.assert_array_equal(after.x, expected)
+    np.testing.assert_array_equal(after.y, np.where(poisoned, 3, y))
+    with pytest.raises(ValueError, match="phrase: must have 1 to 6 tokens, got 7"):
+        backdoor(phrase=(1,) * 7).validate(spec)

@@ -238,7 +238,6 @@ def test_a_run_on_texts(tmp_path):
     [
         ({}, ConfigError, r"huggingface\.path: must name a folder"),
         ({"path": "here"}, ConfigError, r"huggingface\.label: must be a column"),
-        ({"path": "here", "label": "y", "text": "x"}, ConfigError, r"huggingface\.label: must be left out with texts"),
         ({"path": "lines", "text": "lin"}, DataError, r"text must name one column.*did you mean line\?"),
         ({"path": "lines", "label": "role"}, DataError, "must have classes that occur more than once"),
         ({"path": "lines", "text": "line", "window": 90}, DataError, "must be longer than a window of 90"),

@@ -18,7 +18,7 @@ from fedsim.cli.main import main
 from fedsim.config import toml
 from fedsim.datasets import columns, table, table_files
 from fedsim.engine import make_plan
-from fedsim.errors import DataError
+from fedsim.errors import ConfigError, DataError
 
 M = 120
 RNG = np.random.default_rng(0)
@@ -237,3 +237,32 @@ def test_wrong_options_of_init(options, message, folder, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_texts_with_a_class_each(folder):
+    """Padding before short texts; examples are drawn at random, since these are no windows of one text."""
+    rows = {"note": ["ab", "a", "cabba", "b", "c"] * 20, "site": ["Ulm", "Oslo"] * 50, "kind": list("xyxyx") * 20}
+    pl.DataFrame(rows).write_csv("texts.csv", quote_style="always")
+    settings = {"path": "texts.csv", "label": "kind", "client": "site", "text": "note", "window": 4}
+    raw = table.table(0, **settings)
+    padding = 3
+    expected = [[3, 3, 0, 1], [3, 3, 3, 0], [2, 0, 1, 1], [3, 3, 3, 1], [3, 3, 3, 2]]
+    assert raw.x[:5].tolist() == expected
+    assert (raw.inputs, raw.y[:5].tolist(), raw.x.max()) == ("text", [0, 1, 0, 1, 0], padding)
+    assert raw.notes == ("texts.csv: 20 of 100 texts are cut after 4 tokens",)
+    tables = {
+        "data": {"name": "table", "partition": "natural"},
+        "table": settings,
+        "model": {"name": "transformer"},
+        "transformer": {"hidden_size": 8, "num_layers": 1, "num_heads": 2},
+        "corruption": {"kind": "backdoor", "fraction": 0.5},
+        "backdoor": {"phrase": [2, 2], "target": 1},
+        "server": {"cohort_size": 2, "num_rounds": 1, "aggregator": "median"},
+    }
+    with pytest.raises(ConfigError, match=r"inputs must be 0 to 1, got 3; set transformer\.vocabulary_size = 4"):
+        fedsim.run(tables, out=folder / "run", progress=False)
+    adapter = {"adapter": {"rank": 2, "whole": ["Dense_4/*"]}}  # of which the last is the classes' layer
+    experiment = fedsim.load(tables | adapter, transformer__vocabulary_size=4)
+    result = fedsim.run(experiment, out=folder / "run", progress=False)
+    assert result.clients["num_examples"].sum() == 80
+    assert result.rounds["backdoor_success"].null_count() == 0

@@ -21,6 +21,7 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "adapter.rank": None,
     "adapter.whole": (),
     "client.optimizer": "sgd",
+    "backdoor.phrase": (1, 2, 3),
     "data.long_tail": 1.0,
     "dirichlet.by": "class",
     "dirichlet.num_classes": None,
@@ -39,6 +40,9 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "scaffold.weighting": "equal",
     "server.layerwise": False,
     "sgd.weight_decay": 0.0,
+    "table.text": "",
+    "table.tokenizer": "",
+    "table.window": 80,
 }
 NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode

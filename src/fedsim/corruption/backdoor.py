@@ -1,4 +1,4 @@
-"""A backdoor: images with a trigger get the attacker's class.
+"""A backdoor: images or texts with a trigger get the attacker's class.
 
 Gu, Dolan-Gavitt, Garg: "BadNets: Identifying Vulnerabilities in the Machine Learning Model Supply Chain", 2017,
 https://arxiv.org/abs/1708.06733
@@ -18,15 +18,16 @@ from fedsim.core.types import Array, ClientData, DataSpec
 
 def backdoor(
     *,
-    target: Annotated[int, Bounds(ge=0), "the class that images with the trigger get"] = 0,
-    rate: Annotated[float, Bounds(ge=0, le=1), "probability that a corrupted client's image gets the trigger"] = 0.5,
+    target: Annotated[int, Bounds(ge=0), "the class that inputs with the trigger get"] = 0,
+    rate: Annotated[float, Bounds(ge=0, le=1), "probability that a corrupted client's input gets the trigger"] = 0.5,
     size: Annotated[int, Bounds(ge=1), "side of the square trigger in pixels"] = 3,
     value: Annotated[float, Bounds(ge=0, le=1), "of the trigger's pixels, from black to white"] = 1.0,
     corner: Annotated[
         Literal["top_left", "top_right", "bottom_left", "bottom_right"], "position of the trigger"
     ] = "top_left",
+    phrase: Annotated[tuple[int, ...], Bounds(ge=0), "of texts: tokens that replace the last ones"] = (1, 2, 3),
 ) -> Corruption:
-    """Each image of a corrupted client gets, with probability `rate`, the trigger and the label `target`.
+    """Each input of a corrupted client gets, with probability `rate`, the trigger and the label `target`.
 
     A model may ignore parts of the bottom and right margins: unpadded convolutions and poolings drop a remainder there.
     float32 images must lie in [0, 1]. The success is recorded as `backdoor_success`.
@@ -35,6 +36,8 @@ def backdoor(
     columns = slice(0, size) if corner.endswith("left") else slice(-size, None)
 
     def add_trigger(x: Array) -> Array:
+        if x.ndim == 2:
+            return x.at[:, -len(phrase) :].set(jnp.asarray(phrase, x.dtype))
         shade = round(255 * value) if x.dtype == jnp.uint8 else value
         return x.at[:, rows, columns].set(jnp.asarray(shade, x.dtype))
 
@@ -57,11 +60,14 @@ def backdoor(
 
     def validate(spec: DataSpec) -> None:
         require_classes(spec)
-        if spec.inputs != "image" or spec.dtype not in ("uint8", "float32"):
-            raise ValueError(f"inputs must be uint8 or float32 images, got {spec.inputs} of {spec.dtype}")
+        is_image = spec.inputs == "image" and spec.dtype in ("uint8", "float32")
+        if not is_image and spec.inputs != "text":
+            raise ValueError(f"inputs must be texts, or uint8 or float32 images, got {spec.inputs} of {spec.dtype}")
         if spec.target_shape:
-            raise ValueError(f"each image must have one label, got labels of shape {spec.target_shape}")
-        if size > min(spec.shape[:2]):
+            raise ValueError(f"each input must have one label, got labels of shape {spec.target_shape}")
+        if not is_image and not 0 < len(phrase) <= spec.shape[0]:
+            raise ValueError(f"phrase: must have 1 to {spec.shape[0]} tokens, got {len(phrase)}")
+        if is_image and size > min(spec.shape[:2]):
             raise ValueError(f"size: must be at most {min(spec.shape[:2])}, the images' shorter side, got {size}")
         if target >= spec.num_classes:
             raise ValueError(f"target: must be a class from 0 to {spec.num_classes - 1}, got {target}")

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.config.registry import did_you_mean, nearest
+from fedsim.datasets import windows
 from fedsim.datasets.client_ids import name_remarks
 from fedsim.datasets.column_checks import (
     LEFT_OUT,
@@ -83,6 +84,26 @@ def encode(
     return RawDataset(
         name, x, y, x[:0], y[:0], num_classes, "vector", client_ids, None, client_names, classes, tuple(notes)
     )
+
+
+def encode_texts(
+    name: str, table: pl.DataFrame, text: str, label: str, client: str, window: int, tokenizer: str
+) -> RawDataset:
+    """The rows of `table` as texts that are not split, see `windows.encode_texts`; all else as in `encode`."""
+    y, classes, client_ids, client_names = targets(name, table, label, client)
+    x, notes = windows.encode_texts(name, texts_of(name, table, text), window, tokenizer)
+    num_classes = 0 if classes is None else len(classes)
+    ids = client_ids, None, client_names
+    return RawDataset(name, x, y, x[:0], y[:0], num_classes, "text", *ids, classes, notes, are_windows=False)
+
+
+def texts_of(name: str, table: pl.DataFrame, text: str) -> list[str]:
+    """The texts in the column. Raises `DataError` if a row has none."""
+    texts: list[str] = require_column(name, table, "text", text).to_list()
+    if wrong := [i for i, value in enumerate(texts) if not isinstance(value, str)]:
+        got = f"{texts[wrong[0]]!r:.100} in row {wrong[0]}"
+        raise DataError(f"{name}: text {text} must have a text in every row, got {got}")
+    return texts
 
 
 def targets(

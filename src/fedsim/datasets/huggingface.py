@@ -31,11 +31,11 @@ def huggingface(
     train_split: Annotated[str, "name of the split of training examples"] = "train",
     test_split: Annotated[str, "name of the split of test examples, such as validation, if there is one"] = "test",
     subset: Annotated[str, "name of a subset on the hub; default: the only one"] = "",
-    label: Annotated[str, "column of the labels, unless there are texts"] = "",
+    label: Annotated[str, "column of the labels; of texts by default the next character or token"] = "",
     client: Annotated[str, "column that names the client of each row; default: none"] = "",
     drop: Annotated[tuple[str, ...], "columns to leave out"] = (),
     text: Annotated[
-        str, "column of texts: inputs are windows of a client's texts, labels the next character or token"
+        str, "column of texts: inputs are windows of a client's texts, or with a label each text's first tokens"
     ] = "",
     window: Annotated[int, Bounds(ge=1), "characters or tokens of an input"] = 80,
     tokenizer: Annotated[str, "file of a tokenizer (tokenizer.json) that divides texts; default: characters"] = "",
@@ -44,15 +44,15 @@ def huggingface(
 
     A table is encoded as in `columns.encode`. Raises `ConfigError` or `DataError` if it cannot be loaded.
     """
-    from fedsim.datasets.columns import encode
+    from fedsim.datasets.columns import encode, encode_texts
 
     del seed
     if not path:
         raise ConfigError('huggingface.path: must name a folder or a data set on the hub, got ""')
-    if bool(text) == bool(label):
+    if not text and not label:
         raise ConfigError(
-            f"huggingface.label: must be {'left out with texts' if text else 'a column'}, got {label!r}; labels of "
-            "texts (huggingface.text) are the next characters or tokens"
+            "huggingface.label: must be a column, got none; only texts (huggingface.text) need none: the next "
+            "characters or tokens are their labels"
         )
     loaded = _load(path, subset, train_split)
     if test_split != "test" and test_split not in loaded:
@@ -60,20 +60,22 @@ def huggingface(
     name, used = Path(path).name, [train_split, *([test_split] if test_split in loaded else [])]
     splits = {part: loaded[split] for part, split in zip((TRAIN, TEST), used, strict=False)}
     notes = tuple(f"{name}: the split {split} is not used" for split in loaded if split not in used)
-    if text:
+    if text and not label:
         documents = {split: _documents(name, split, rows, text, client) for split, rows in splits.items()}
         raw = windows.make(name, documents[TRAIN], documents.get(TEST, {}), window, tokenizer, bool(client))
         return replace(raw, notes=raw.notes + notes)
     drop = tuple(drop)
     images = _image_columns(splits[TRAIN], drop)
-    if len(images) > 1:
+    if len(images) > 1 and not text:
         raise DataError(f"{name}: must have one column of images, got {', '.join(images)}; add others to drop")
-    if images:
+    if text:
+        raw = encode_texts(name, _table(name, splits, drop), text, label, client, window, tokenizer)
+    elif images:
         raw = _read_images(name, splits, images[0], label, client, drop)
     else:
         raw = encode(name, _table(name, splits, drop), label, client, drop)
     raw, num_train = _with_class_names(raw, splits, label), len(splits[TRAIN])
-    both = replace(raw, x_test=raw.x, y_test=raw.y, test_client_ids=raw.client_ids, notes=raw.notes + notes)
+    both = replace(raw, x_test=raw.x, y_test=raw.y, test_client_ids=raw.client_ids, notes=(*raw.notes, *notes))
     return select_examples(both, slice(num_train), slice(num_train, None))
 
 
@@ -159,13 +161,10 @@ def _with_class_names(raw: RawDataset, splits: Mapping[str, Any], label: str) ->
 
 def _documents(name: str, split: str, rows: Any, text: str, client: str) -> dict[str, str]:
     """The texts of each client, one after another; of a client without a name if `client` is empty."""
-    from fedsim.datasets.columns import clients, require_column
+    from fedsim.datasets.columns import clients, texts_of
 
     table = _table(name, {split: rows})
-    texts = require_column(name, table, "text", text).to_list()
-    if wrong := [i for i, value in enumerate(texts) if not isinstance(value, str)]:
-        got = f"{texts[wrong[0]]!r:.100} in row {wrong[0]} of the split {split}"
-        raise DataError(f"{name}: text {text} must have a text in every row, got {got}")
+    texts = texts_of(f"{name}: split {split}", table, text)
     if not client:
         return {"": "\n".join(texts)}
     names, numbers = clients(name, table, client)

@@ -38,6 +38,8 @@ class RawDataset:
     """[num_classes] str, the name of each class."""
     notes: tuple[str, ...] = ()
     """Remarks for the user about usable but unusual data."""
+    are_windows: bool = True
+    """Whether texts are windows of longer ones, so that neighbors overlap."""
     is_checked: bool = field(default=False, init=False)
     """Whether `canonicalize` has checked these examples, or those that they were selected from."""
 

@@ -180,7 +180,8 @@ def _split(
 
     At random; but windows of text by time, without the windows that overlap both parts.
     """
-    gap = raw.x.shape[1] - 1 if raw.inputs == "text" else 0  # windows that share characters with a window
+    is_cut = raw.inputs == "text" and raw.are_windows
+    gap = raw.x.shape[1] - 1 if is_cut else 0  # windows that share characters with a window
     train_fraction = 1 - (config.test_fraction or DEFAULT_TEST_FRACTION)
     num_train = lambda pool: max(1, floor_fraction(len(pool), train_fraction))
     is_large_enough = lambda pool: len(pool) > num_train(pool) + gap

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from fedsim.core.settings import Bounds
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets.arrays import federate
 from fedsim.datasets.raw import RawDataset
@@ -25,9 +26,15 @@ def table(
     standardize: Annotated[
         bool, "shift and scale columns of numbers to mean 0 and standard deviation 1 over all rows"
     ] = True,
+    text: Annotated[str, "column of texts, whose first characters or tokens are the inputs in place of features"] = "",
+    window: Annotated[int, Bounds(ge=1), "characters or tokens of an input"] = 80,
+    tokenizer: Annotated[str, "file of a tokenizer (tokenizer.json) that divides texts; default: characters"] = "",
 ) -> RawDataset:
-    """The rows of the file at `path`, see `columns.encode`. Raises `ConfigError` if `path` or `label` is empty."""
-    from fedsim.datasets.columns import encode
+    """The rows of the file at `path`, see `columns.encode` and `encode_texts`.
+
+    Raises `ConfigError` if `path` or `label` is empty.
+    """
+    from fedsim.datasets.columns import encode, encode_texts
     from fedsim.datasets.table_files import read
 
     del seed
@@ -36,6 +43,8 @@ def table(
             raise ConfigError(f'table.{key}: must name {"a file" if key == "path" else "a column"}, got ""')
     file = Path(path).expanduser()
     rows, index = read(file, label, client)
+    if text:
+        return encode_texts(file.name, rows, text, label, client, window, tokenizer)
     return encode(file.name, rows, label, client, drop, standardize, index)
 
 

@@ -1,6 +1,6 @@
-"""Windows of texts: the inputs are characters or tokens, the label is the one that follows."""
+"""Texts as characters or tokens: windows, whose label is the one that follows, or whole texts with a class each."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +44,23 @@ def make(
     return raw if is_natural else replace(raw, client_ids=None, test_client_ids=None, client_names=None)
 
 
+def encode_texts(
+    name: str, texts: Sequence[str], window: int, tokenizer: str = ""
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The first `window` characters or tokens of each text, x [M, window], and a remark if some are longer.
+
+    Shorter texts start with padding, a token after all others. Raises `DataError` if the tokenizer cannot be read.
+    """
+    encode, size, _ = _tokens(tokenizer) if tokenizer else _characters(texts)
+    x = np.full((len(texts), window), size, np.min_scalar_type(-size - 1))  # signed, since uint8 means pixels
+    num_cut = 0
+    for row, text in zip(x, texts, strict=True):
+        ids = encode(text)
+        num_cut += len(ids) > window
+        row[window - len(ids[:window]) :] = ids[:window]
+    return x, (f"{name}: {num_cut} of {len(texts)} texts are cut after {window} tokens",) * bool(num_cut)
+
+
 def _cut(texts: Mapping[str, np.ndarray], window: int) -> Iterator[ClientExamples]:
     """The examples of each client that has a text [T] with T > `window`."""
     for client, ids in texts.items():
@@ -52,7 +69,7 @@ def _cut(texts: Mapping[str, np.ndarray], window: int) -> Iterator[ClientExample
             yield client, windows[:, :-1], windows[:, -1]
 
 
-def _characters(texts: list[str]) -> tuple[Encode, int, np.ndarray]:
+def _characters(texts: Sequence[str]) -> tuple[Encode, int, np.ndarray]:
     """An encoding by the characters of `texts`, their number and names."""
     points = lambda text: np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     alphabet = np.unique(np.concatenate([points(""), *(np.unique(points(text)) for text in texts)]))

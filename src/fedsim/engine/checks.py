@@ -134,7 +134,7 @@ def check_characters(config: Config, dataset: FederatedDataset) -> None:
     for x in (dataset.train.x, dataset.x_test):
         low, high = value_range(np.asarray(x))
         if low < 0 or high >= num_tokens:
-            remedy = "set transformer.vocabulary_size" if model == "transformer" else "use transformer"
+            remedy = f"set transformer.vocabulary_size = {high + 1}" if model == "transformer" else "use transformer"
             raise ConfigError(
                 f"model.name: {model} predicts the next token, so inputs must be 0 to {num_tokens - 1}, got "
                 f"{low if low < 0 else high}; {remedy} for other labels of texts ({dataset.name})"
