@@ -116,8 +116,16 @@ def test_parse():
     assert targets.parse("v5e:16").machine == Machine("tpu", 16, int(15.75 * 2**30), 4)
     assert targets.parse("h200:8").machine[:2] == ("gpu", 8)
     assert str(targets.parse("h100")) == "h100"
+    assert targets.parse("sm_120-32gb:2").machine == Machine("gpu", 2, 24 * 2**30, 1)
     for text, message in (
-        ("h1000", "must be one of v5e, v5p, v6e, a100, h100, h200, got h1000"),
+        (
+            "h1000",
+            "must be one of v5e, v5p, v6e, a100, h100, h200, or a GPU's compute capability and memory as sm_86-24gb",
+        ),
+        (
+            "sm_87-24gb",
+            "must be one of sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, and its memory in GiB",
+        ),
         ("v5e:3", "must be v5e with one of 1, 2, 4, 8, 16, 32, 64 devices, got v5e:3"),
         ("v5p:x", "got v5p:x"),
         ("h100:0", "must be h100 with one of 1, 2, 3, 4, 5, 6, 7, 8 devices, got h100:0"),
