@@ -180,7 +180,7 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     path = Path(data).expanduser()
     if path.suffix and not path.exists():
         raise DataError(f"{data}: no such file or folder")
-    if path.is_dir() and next(images.find(path), None):
+    if path.is_dir() and not arrays.is_folder_of_arrays(path) and next(images.find(path), None):
         return "images", *_read_images(data)
     if is_table(path):
         _, table = _ask(options, "label", lambda label: _read_table(data, label, options.client or ""))
