@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 import fedsim
 from fedsim.core.adapters import with_adapters
 from fedsim.errors import ConfigError, RunFolderError
+from fedsim.runs.arrays import by_path
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 5)).astype(np.float32), RNG.integers(0, 3, 12)
@@ -57,6 +58,20 @@ def test_adapters_start_as_the_base():
     base = random_model()
     task = with_adapters(TASK, rank=2, alpha=2.0, base=base)
     np.testing.assert_allclose(task.outputs(task.init(jax.random.key(1)), X), forward(base, X), rtol=1e-5, atol=1e-5)
+
+
+def test_statistics_start_as_those_of_the_base():
+    class Normed(nn.Module):
+        @nn.compact
+        def __call__(self, x, train=False):
+            return nn.Dense(3)(nn.BatchNorm(use_running_average=not train)(x))
+
+    task = fedsim.classification(Normed(), X[0])
+    trained = nonzero(task.init(jax.random.key(0)))
+    trained = trained._replace(statistics=jax.tree.map(jnp.square, trained.statistics))
+    adapted = with_adapters(task, rank=1, alpha=1.0, base=by_path(trained))
+    outputs = adapted.outputs(adapted.init(jax.random.key(1)), X)
+    np.testing.assert_allclose(outputs, task.outputs(trained, X), rtol=1e-5, atol=1e-5)
 
 
 def test_gradient_of_one_layer():
@@ -161,10 +176,12 @@ def test_another_base_is_noticed(pretrained, tmp_path):
     arrays = dict(np.load(folder / "base.npz"))
     np.savez(path, **arrays)
     tables = TABLES | {"adapter": {"rank": 1, "base": str(path)}}
-    fedsim.run(tables, out=tmp_path / "run", progress=False)
+    result = fedsim.run(tables, out=tmp_path / "run", progress=False)
     np.savez(path, **(arrays | {"Dense_0/bias": arrays["Dense_0/bias"] + 1}))
     with pytest.raises(RunFolderError, match=r"base\.npz has changed since its runs were computed"):
         fedsim.run(tables, out=tmp_path / "run", progress=False)
+    with pytest.raises(ConfigError, match=r"adapter\.base: .*base\.npz has changed since the run"):
+        result.model(0)
 
 
 @pytest.mark.parametrize(

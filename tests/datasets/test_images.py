@@ -1,6 +1,8 @@
 """Folders of images: classes, clients and splits from the names of folders, and names in results."""
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from PIL import Image
 
@@ -11,6 +13,7 @@ from fedsim.datasets.images import images
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
 from fedsim.errors import ConfigError, DataError
+from fedsim.report.html.clients import _weights
 
 RNG = np.random.default_rng(0)
 
@@ -205,3 +208,17 @@ def test_map_style_data_sets_that_are_wrong():
         fedsim.from_dataset([(np.zeros(2), 0), (np.zeros(3), 1)])
     with pytest.raises(DataError, match="must have examples, got none"):
         fedsim.from_dataset([])
+
+
+def test_clients_of_map_style_data_sets_are_checked_like_others():
+    examples = [(np.zeros(2), 0), (np.ones(2), 1)] * 3
+    owners = pd.Series(list("aabbab"))
+    assert fedsim.from_dataset(examples, client=owners, test_fraction=0.4).client_names == ("a", "b")
+    with pytest.raises(DataError, match="client ids must name the client of each example"):
+        fedsim.from_dataset(examples, client=lambda x, y: "a" if y else float("nan"))
+
+
+def test_the_page_takes_a_client_with_any_name():
+    rows = {"run": 0, "round": [1, 2] * 2, "client_id": [0, 0, 1, 1], "alpha": 0.5, "weight": 0.5, "corrupted": False}
+    clients = pl.DataFrame(rows | {"client_name": ["round", "round", "Ulm", "Ulm"]})
+    assert set(_weights(clients, 1000)["clients"]) == {"round", "Ulm"}

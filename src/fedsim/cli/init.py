@@ -180,7 +180,8 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     path = Path(data).expanduser()
     if path.suffix and not path.exists():
         raise DataError(f"{data}: no such file or folder")
-    if path.is_dir() and not arrays.is_folder_of_arrays(path) and next(images.find(path), None):
+    is_known = arrays.is_folder_of_arrays(path) or any((path / name).exists() for name in SAVED)
+    if path.is_dir() and not is_known and any(file.parent != path for file in images.find(path)):
         return "images", *_read_images(data)
     if is_table(path):
         _, table = _ask(options, "label", lambda label: _read_table(data, label, options.client or ""))

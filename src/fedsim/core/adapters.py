@@ -62,6 +62,9 @@ def with_adapters(
 
     def init(key: Array) -> Variables:
         params, statistics = init_all(key)
+        if base is not None and statistics:
+            named = flatten_dict(statistics, sep="/")
+            statistics = unflatten_dict({name: base.get(f"statistics/{name}", named[name]) for name in named}, sep="/")
         return Variables(
             {name: known.get(name, value) for name, value in params.items() if is_trained(name)}, statistics
         )

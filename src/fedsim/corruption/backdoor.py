@@ -67,6 +67,8 @@ def backdoor(
             raise ValueError(f"each input must have one label, got labels of shape {spec.target_shape}")
         if not is_image and not 0 < len(phrase) <= spec.shape[0]:
             raise ValueError(f"phrase: must have 1 to {spec.shape[0]} tokens, got {len(phrase)}")
+        if not is_image and max(phrase) > jnp.iinfo(spec.dtype).max:
+            raise ValueError(f"phrase: must be tokens of {spec.dtype}, got {max(phrase)}")
         if is_image and size > min(spec.shape[:2]):
             raise ValueError(f"size: must be at most {min(spec.shape[:2])}, the images' shorter side, got {size}")
         if target >= spec.num_classes:

@@ -67,7 +67,9 @@ def read(folder: Path, levels: Sequence[Level] = (), size: int | None = None) ->
     classes, y = np.unique(names["class"], return_inverse=True)
     clients, ids = np.unique(names["client"], return_inverse=True) if "client" in names else (None, None)
     for what, of_kind in (("classes", classes), ("clients", clients)):
-        notes += [f"{folder.name}: {what} have {found}" for found in name_remarks([] if of_kind is None else of_kind)]
+        notes += [
+            f"{folder.name}: {what} have {found}" for found in name_remarks([] if of_kind is None else of_kind.tolist())
+        ]
     y, ids = y.astype(np.int32)[order], None if ids is None else ids.astype(np.int32)[order]
     both = RawDataset(folder.name, x, y, x, y, len(classes), "image", ids, ids, clients, classes, tuple(notes))
     num_train = int(is_train.sum())

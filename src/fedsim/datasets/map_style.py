@@ -37,7 +37,7 @@ def from_dataset(
 ) -> FederatedDataset:
     """A federated data set of the examples of `train` and `test`, each an input, a label and maybe more.
 
-    Inputs are pictures of Pillow, arrays, or tensors, of which those [channels, height, width] become [height, width,
+    Inputs are pictures of Pillow, arrays, or tensors, of which those [1, 3 or 4, height, width] become [height, width,
     channels]. `client` is called with each example, such as `lambda x, y, place: int(place[0])`, and returns the name
     of its client; or it has the names of those of `train`. Names of classes are those of `train.classes`. All else is
     as in `fedsim.from_arrays`. Raises `DataError` if examples do not fit together.
@@ -49,10 +49,11 @@ def from_dataset(
     """
     x, y, ids = _read(name, train, client)
     x_test, y_test, test_ids = (None, None, None) if test is None else _read(name, test, client)
+    owners: Any = ids if callable(client) else client
     dataset = from_arrays(
         x,
         y,
-        np.asarray(client) if isinstance(client, Sequence | np.ndarray) else ids,
+        owners,
         x_test,
         y_test,
         test_client_ids=test_ids,
@@ -62,13 +63,14 @@ def from_dataset(
         inputs=inputs,
         name=name,
     )
-    classes = tuple(map(str, getattr(train, "classes", ())))
+    classes = getattr(train, "classes", ())
+    classes = tuple(map(str, classes)) if isinstance(classes, list | tuple) else ()
     if not dataset.num_classes or len(classes) != dataset.num_classes:
         return dataset
     return mark_checked(replace(dataset, label_names=classes), dataset.is_checked)
 
 
-def _read(name: str, examples: MapStyle, client: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def _read(name: str, examples: MapStyle, client: Any) -> tuple[np.ndarray, np.ndarray, Any]:
     """Inputs, labels, and the names of the clients if `client` is a function."""
     labels: list[np.ndarray] = []
     clients: list[Any] = []
@@ -85,7 +87,7 @@ def _read(name: str, examples: MapStyle, client: Any) -> tuple[np.ndarray, np.nd
     if not len(examples):
         raise DataError(f"{name}: must have examples, got none")
     x = stack(name, ((f"example {position}", partial(read, position)) for position in range(len(examples))))
-    return x, np.stack(labels), np.asarray(clients) if callable(client) else None
+    return x, np.stack(labels), clients if callable(client) else None
 
 
 def _input(value: Any) -> np.ndarray:

@@ -12,6 +12,7 @@ from fedsim.config.schema import Config
 from fedsim.core.types import FederatedDataset, Variables
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
+from fedsim.engine.factories import plugin_files
 from fedsim.engine.model import make_task, model_shapes
 from fedsim.errors import ConfigError
 from fedsim.runs.arrays import by_path, from_paths
@@ -67,6 +68,8 @@ def load_model(run: StoredRun, data: FederatedDataset | None = None) -> TrainedM
     config = unflatten({key: tuple(value) if isinstance(value, list) else value for key, value in run.keys.items()})
     if data is None and run.keys.get("arrays.path") == "":
         raise ConfigError("data: must be the data set in memory that `fedsim.load` got, but is missing")
+    if (base := config.adapter.base) and plugin_files([config])[base] != run.group.record.files[base]:
+        raise ConfigError(f"adapter.base: {base} has changed since the run; restore it")
     dataset = load_dataset(config, data)
     if dataset_digest(dataset) != run.group.record.data:
         raise ConfigError("data: must be the data set of the run, but other examples were loaded")

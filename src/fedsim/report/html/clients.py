@@ -33,13 +33,14 @@ def _weights(clients: pl.DataFrame, max_numbers: int) -> dict[str, Any] | None:
     shown = measured.filter(pl.col("client_id").is_in(ids), pl.col("round").is_in(rounds))
     names = [name for name in ("client_name", "client_id") if name in shown.columns]
     shown = shown.with_columns(client=pl.coalesce(pl.col(name).cast(str) for name in names))
-    lines = shown.with_columns((pl.col(kind) * 100).round(3)).pivot("client", index="round", values=kind)
+    lines = shown.with_columns((pl.col(kind) * 100).round(3)).pivot("client_id", index="round", values=kind)
     lines = pl.DataFrame({"round": rounds}, {"round": lines["round"].dtype}).join(lines, on="round", how="left")
+    name_of = dict(shown.select(pl.col("client_id").cast(str), "client").unique().iter_rows())
     corrupted = shown.group_by("client").agg(pl.col("corrupted").any())
     return {
         "label": "Weight α among all clients (%)" if kind == "alpha" else "Weight in the round (%)",
         "rounds": lines["round"].to_list(),
-        "clients": lines.drop("round").to_dict(as_series=False),
+        "clients": {name_of[client]: values for client, values in lines.drop("round").to_dict(as_series=False).items()},
         "corrupted": corrupted.filter("corrupted")["client"].sort().to_list(),
         "note": f"{lines.width - 1} of {len(every_client)} clients, {num_rounds} of {len(every_round)} recorded rounds",
     }
