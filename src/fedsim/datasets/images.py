@@ -17,6 +17,7 @@ from fedsim.errors import ConfigError, DataError
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm")
 TRAIN, TEST, OTHER = ("train", "training"), ("test", "testing"), ("val", "valid", "validation", "dev")
 SPLITS = (*TRAIN, *TEST, *OTHER)
+ORIENTATION = 0x0112  # of EXIF
 BATCH_SIZE = 256  # files that are decoded ahead
 
 Level = Literal["split", "client", "class"]
@@ -108,7 +109,8 @@ def sizes(folder: Path) -> set[tuple[int, int]]:
     for file in find(folder):
         try:
             with Image.open(file) as picture:
-                found.add(picture.size)
+                is_turned = picture.getexif().get(ORIENTATION, 1) >= 5
+                found.add(picture.size[::-1] if is_turned else picture.size)
         except Exception as error:  # of many types
             raise DataError(f"{file}: not an image: {error}") from None
     return found
