@@ -20,10 +20,7 @@ DATA = (
     "name"
 )
 QUESTIONS = {  # by option: the question, and the default answer
-    "data-path": (
-        f"Data: {DATA}",
-        "digits",
-    ),
+    "data-path": (f"Data: {DATA}", "digits"),
     "label": ("Label: the column of the labels", ""),
     "clients": ("Clients: the number of clients to divide the data among, or natural for those of the data", ""),
     "suspect": ("Corruption or attack to simulate: none, shuffling, flipping, sign_flip, alie ...", "shuffling"),
@@ -31,14 +28,7 @@ QUESTIONS = {  # by option: the question, and the default answer
 NUM_CLIENTS = 20
 MAX_SIZE = 64  # of images that differ in size, in pixels
 SAVED = ("dataset_dict.json", "dataset_info.json")  # in folders of Hugging Face
-NEED_SETTINGS = (
-    "arrays",
-    "images",
-    "leaf",
-    "tfds",
-    "table",
-    "huggingface",
-)  # data sets that are no data set by their name alone
+NEED_SETTINGS = ("arrays", "images", "leaf", "tfds", "table", "huggingface")  # no data sets by their name alone
 
 EPILOG = """\
 examples:
@@ -61,11 +51,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "file", metavar="FILE", type=Path, nargs="?", default=Path("experiment.toml"), help="default: experiment.toml"
     )
-    parser.add_argument(
-        "--data-path",
-        metavar="PATH",
-        help=DATA,
-    )
+    parser.add_argument("--data-path", metavar="PATH", help=DATA)
     parser.add_argument("--label", metavar="COLUMN", help="column of the labels, of a table")
     parser.add_argument("--client", metavar="COLUMN", help="column that names each row's client; default: none")
     parser.add_argument("--clients", metavar="N", help="number of clients, or natural for those of the data")
@@ -180,13 +166,14 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     path = Path(data).expanduser()
     if path.suffix and not path.exists():
         raise DataError(f"{data}: no such file or folder")
-    is_known = arrays.is_folder_of_arrays(path) or any((path / name).exists() for name in SAVED)
-    if path.is_dir() and not is_known and any(file.parent != path for file in images.find(path)):
-        return "images", *_read_images(data)
+    is_saved = any((path / name).exists() for name in SAVED)
+    pictures = [] if is_saved or arrays.is_folder_of_arrays(path) else list(images.find(path))
+    if any(file.parent != path for file in pictures):
+        return "images", *_read_images(data, pictures)
     if is_table(path):
         _, table = _ask(options, "label", lambda label: _read_table(data, label, options.client or ""))
         return "table", *table
-    if path.is_dir() and any((path / name).exists() for name in SAVED):
+    if is_saved:
         client = {"client": options.client} if options.client else {}
         read = lambda label: huggingface.huggingface(0, path=data, label=label, client=options.client or "")
         label, raw = _ask(options, "label", read)
@@ -207,15 +194,15 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     return data, {}, None
 
 
-def _read_images(data: str) -> "tuple[dict[str, Any], RawDataset]":
-    """The settings and images of the folder; images of several sizes get one."""
+def _read_images(data: str, files: "list[Path]") -> "tuple[dict[str, Any], RawDataset]":
+    """The settings and images of the folder with these `files`; images of several sizes get one."""
     from fedsim.datasets import images
     from fedsim.datasets.canonical import canonicalize
 
     path = Path(data).expanduser()
-    levels = list(images.default_levels(path, list(images.find(path))))
+    levels = list(images.default_levels(path, files))
     settings: dict[str, Any] = {"path": data, "levels": levels}
-    if len(sizes := sorted(images.sizes(path))) > 1:
+    if len(sizes := sorted(images.sizes(files))) > 1:
         settings["size"] = min(MAX_SIZE, *map(min, sizes))
         ends = " to ".join(f"{width} x {height}" for width, height in (sizes[0], sizes[-1]))
         print(f"images are {ends} pixels: all become {settings['size']} x {settings['size']} (images.size)")

@@ -106,11 +106,8 @@ class Schema:
         unused = {key for key in without_effect(config) if not is_error(key)}
         kept = {key: value for key, value in values.items() if key not in unused}
         for key in ("corruption.clients", "attack.clients"):
-            kept |= (
-                {key: tuple(sorted(clients, key=lambda client: (isinstance(client, str), client)))}
-                if (clients := kept.get(key))
-                else {}
-            )
+            if clients := kept.get(key):
+                kept[key] = tuple(sorted(clients, key=lambda client: (isinstance(client, str), client)))
         kept |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
         config = config if kept == values else self._config(kept)
         if config.server.num_byzantine is None:

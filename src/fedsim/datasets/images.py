@@ -101,12 +101,12 @@ def default_levels(folder: Path, files: Sequence[Path]) -> tuple[Level, ...]:
     return (*split, *levels[depth - len(split)])
 
 
-def sizes(folder: Path) -> set[tuple[int, int]]:
-    """The widths and heights of the images, without decoding them. Raises `DataError` if a file is no image."""
+def sizes(files: Sequence[Path]) -> set[tuple[int, int]]:
+    """The widths and heights of the images `files`, without decoding them. Raises `DataError` if a file is no image."""
     from PIL import Image
 
     found = set()
-    for file in find(folder):
+    for file in files:
         try:
             with Image.open(file) as picture:
                 is_turned = picture.getexif().get(ORIENTATION, 1) >= 5

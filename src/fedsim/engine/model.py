@@ -28,6 +28,11 @@ Value = TypeVar("Value")
 
 def make_task(config: Config, dataset: FederatedDataset, backend: str | None = None) -> Task:
     """The run's model with its loss; `backend` as in `for_backend`. Raises `ConfigError` if it is no model."""
+    task = _plain_task(config, dataset) if config.adapter.rank is None else _adapted_task(config, dataset)
+    return for_backend(task, backend)
+
+
+def _plain_task(config: Config, dataset: FederatedDataset) -> Task:
     model = factories.build(config, "model.name", config.model.name, dataset.spec)
     if isinstance(model, Task):
         for key, value, default in (
@@ -37,7 +42,7 @@ def make_task(config: Config, dataset: FederatedDataset, backend: str | None = N
         ):
             if value != default:
                 raise ConfigError(f"{key}: must be {default!r} for {config.model.name}, a whole Task, got {value!r}")
-        return for_backend(model, backend)
+        return model
     try:
         module = as_linen(model)
     except TypeError as error:
@@ -45,15 +50,7 @@ def make_task(config: Config, dataset: FederatedDataset, backend: str | None = N
         raise ConfigError(f"model.name: {config.model.name} must return a Task, {expected}") from None
     kind = classification if dataset.spec.targets == "classes" else regression
     dtype = jnp.dtype(config.engine.precision)
-    task = kind(module, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype)
-    adapter, rank = config.adapter, config.adapter.rank
-    if rank is not None:
-        arrays = (adapter.factors, adapter.whole, read_arrays(adapter.base) if adapter.base else None)
-        try:
-            task = with_adapters(task, rank, adapter.alpha or rank, *arrays)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
-    return for_backend(task, backend)
+    return kind(module, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype)
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
@@ -104,6 +101,17 @@ def cached_by_program(*others: Callable[[Config], Hashable]) -> Callable[[Callab
         return call
 
     return decorate
+
+
+@cached_by_program()
+def _adapted_task(config: Config, dataset: FederatedDataset) -> Task:
+    """The run's adapters; cached, since their base is a model that is initialized or read from a file."""
+    task, adapter, rank = _plain_task(config, dataset), config.adapter, config.adapter.rank or 0
+    base = read_arrays(adapter.base) if adapter.base else None
+    try:
+        return with_adapters(task, rank, adapter.alpha or rank, adapter.factors, adapter.whole, base)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 @cached_by_program()

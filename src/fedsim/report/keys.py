@@ -37,13 +37,7 @@ ROLES: dict[Role, tuple[str, ...]] = {
 WEIGHTING = "server.weighting"
 SHARED_F = "server.num_byzantine"  # applies to everything that has an f
 CORRUPTION_SECTIONS = ("corruption", "attack")  # apply to runs with corrupted or malicious clients only
-DATA_FROM_PATH = (
-    "leaf",
-    "arrays",
-    "images",
-    "table",
-    "huggingface",
-)  # data sets that are named after their file or folder
+DATA_FROM_PATH = ("leaf", "arrays", "images", "table", "huggingface")  # named after their file or folder
 
 
 def configuration(run: Run) -> Run:

@@ -211,10 +211,9 @@ class GroupFolder:
         tables = [read_table(file.path, stored, file.checksum, self.remedy) for file in sorted(self._files(kind))]
         run = pl.lit(numbers).gather(pl.col("run").to_physical())
         rows = pl.concat([pl.DataFrame(schema=schema), *(t.with_columns(run=run) for t in tables)]).drop_nulls("run")
-        names = pl.Series(self.record.client_names, dtype=pl.String)
-        return (
-            rows.with_columns(client_name=names.gather(rows["client_id"])) if kind == "clients" and len(names) else rows
-        )
+        if kind != "clients" or not self.record.client_names:
+            return rows
+        return rows.with_columns(client_name=pl.Series(self.record.client_names).gather(rows["client_id"]))
 
     def check(self, kind: str) -> None:
         """Raises `RunFolderError` if rows of this kind have changed since they were written."""
