@@ -7,12 +7,14 @@ import pytest
 from PIL import Image
 
 import fedsim
+from fedsim import report
 from fedsim.cli.main import main
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.images import images
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
 from fedsim.errors import ConfigError, DataError
+from fedsim.report.cells import cells
 from fedsim.report.html.clients import _weights
 
 RNG = np.random.default_rng(0)
@@ -59,6 +61,19 @@ def test_splits_are_the_outermost_folders(names, num_test, notes, tmp_path):
     assert tuple(note.partition(": ")[2] for note in raw.notes) == notes
 
 
+def test_linked_folders_unused_classes_and_the_folder_that_one_is_in(tmp_path, monkeypatch):
+    save(tmp_path, "scans/train/a/1.png", "scans/val/rare/2.png", "scans/test/a/3.png", "elsewhere/4.png")
+    (tmp_path / "scans" / "train" / "b").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path / "scans")
+    raw = images(0, path=".")
+    assert (raw.name, raw.label_names.tolist(), raw.y.tolist(), raw.y_test.tolist()) == (
+        "scans",
+        ["a", "b"],
+        [0, 1],
+        [0],
+    )
+
+
 def test_levels_in_another_order_and_one_size(tmp_path):
     save(tmp_path, "cat/Ann/1.png", "dog/Bob/2.png")
     save(tmp_path, "dog/Ann/3.png", shape=(9, 14, 3))
@@ -86,6 +101,7 @@ def test_pictures_are_turned_as_their_camera_says(tmp_path):
         ((), {}, "must be a folder of images"),
         (("1.png",), {}, "must be in folders by class"),
         (("a/b/c/d/1.png",), {}, r"set images\.levels"),
+        (("train/1.png", "test/2.png"), {}, r"in folders by class.*got test/2\.png"),
         (("a/1.png", "b/x/2.png", "b/3.png"), {}, r"2\.png: must be in 1 folders \(class\)"),
         (("a/1.png",), {"levels": ("client",)}, "must have class"),
         (("dev/a/1.png", "test/a/1.png"), {}, "must have a folder train, got dev, test"),
@@ -126,9 +142,13 @@ def hospitals(tmp_path_factory):
 
 
 def test_clients_are_listed_by_name(hospitals):
-    """The same run as by their numbers: it is not computed twice."""
-    _, _, result = hospitals
+    """The same run as by their numbers: it is not computed twice, and a report of the configuration finds it."""
+    root, tables, result = hospitals
     assert len(result.runs) == 1
+    by_name, both = (fedsim.load(tables, corruption__clients=value) for value in (["H3"], fedsim.sweep([["H3"], [1]])))
+    results = report.load(root / "run", config=both)
+    assert (results.runs, results.notes) == (report.load(root / "run").runs, ())
+    assert [name for name, _ in cells(results, by_name, lambda run, setting: "cell")] == ["cell"]
     assert result.runs[0]["corruption.clients"] == [1]
 
 
@@ -206,6 +226,8 @@ def test_map_style_data_sets_that_are_wrong():
         fedsim.from_dataset([(np.zeros(2), 0), np.zeros(2)])
     with pytest.raises(DataError, match=r"inputs must have one shape, got \(2,\) and \(3,\) of example 1"):
         fedsim.from_dataset([(np.zeros(2), 0), (np.zeros(3), 1)])
+    with pytest.raises(DataError, match=r"labels must have one shape, got \(\), \(2,\)"):
+        fedsim.from_dataset([(np.zeros(2), 0), (np.zeros(2), [0, 1])])
     with pytest.raises(DataError, match="must have examples, got none"):
         fedsim.from_dataset([])
 

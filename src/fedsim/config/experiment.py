@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedsim.config import adversaries
-from fedsim.config.clients import has_clients
+from fedsim.config.clients import has_clients, number_clients
 from fedsim.config.components import component_names, flatten, unmet
 from fedsim.config.fields import DEFAULTS, FIXED
 from fedsim.config.kinds import KINDS
@@ -81,8 +81,10 @@ class Experiment:
         sweep = tuple(block | {key: named(block[key])} if key in block else block for block in self.sweep)
         return replace(self, values=self.values | {key: natural}, sweep=sweep)
 
-    def runs(self) -> list[Config]:
+    def runs(self, client_names: Callable[[Config], Sequence[str]] | None = None) -> list[Config]:
         """The resolved points, those of one id once, with the most rounds. Raises `ConfigError` if one is invalid.
+
+        With the names of a run's clients, those that it lists by name are listed by number.
 
         >>> import fedsim
         >>> [run.seed for run in fedsim.load({}, seed=fedsim.sweep([0, 1])).runs()]
@@ -91,6 +93,7 @@ class Experiment:
         runs: dict[str, Config] = {}
         try:
             for config in map(self.schema.resolve_converted, self.points(self.schema.convert)):
+                config = number_clients(config, client_names(config)) if client_names else config
                 known = runs.setdefault(key := run_id(config), config)
                 if config.server.num_rounds > known.server.num_rounds:
                     runs[key] = config

@@ -1,5 +1,6 @@
 """The user's folder of images: the folders that an image is in tell its class, and maybe its client and split."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +47,7 @@ def images(
 
 def read(folder: Path, levels: Sequence[Level] = (), size: int | None = None) -> RawDataset:
     """As `images`."""
-    files, notes = list(find(folder)), []
+    files, name, notes = list(find(folder)), folder.resolve().name, []
     if not files:
         raise DataError(f"{folder}: must be a folder of images ({', '.join(SUFFIXES)}), got none")
     levels = levels or default_levels(folder, files)
@@ -62,27 +63,27 @@ def read(folder: Path, levels: Sequence[Level] = (), size: int | None = None) ->
     is_train, is_test = np.ones(len(files), bool), np.zeros(len(files), bool)
     if "split" in names:
         is_train, is_test, unused = _splits(folder, names["split"])
-        notes += [f"{folder.name}: the split {split} is not used" for split in unused]
+        notes += [f"{name}: the split {split} is not used" for split in unused]
     order = np.concatenate([np.flatnonzero(is_train), np.flatnonzero(is_test)])
-    x = stack(folder.name, _decoded([files[i] for i in order], folder, size))
-    classes, y = np.unique(names["class"], return_inverse=True)
-    clients, ids = np.unique(names["client"], return_inverse=True) if "client" in names else (None, None)
+    x = stack(name, _decoded([files[i] for i in order], folder, size))
+    classes, y = np.unique(names["class"][order], return_inverse=True)
+    clients, ids = np.unique(names["client"][order], return_inverse=True) if "client" in names else (None, None)
     for what, of_kind in (("classes", classes), ("clients", clients)):
-        notes += [
-            f"{folder.name}: {what} have {found}" for found in name_remarks([] if of_kind is None else of_kind.tolist())
-        ]
-    y, ids = y.astype(np.int32)[order], None if ids is None else ids.astype(np.int32)[order]
-    both = RawDataset(folder.name, x, y, x, y, len(classes), "image", ids, ids, clients, classes, tuple(notes))
+        notes += [f"{name}: {what} have {found}" for found in name_remarks([] if of_kind is None else of_kind.tolist())]
+    y, ids = y.astype(np.int32), None if ids is None else ids.astype(np.int32)
+    both = RawDataset(name, x, y, x, y, len(classes), "image", ids, ids, clients, classes, tuple(notes))
     num_train = int(is_train.sum())
     return select_examples(both, slice(num_train), slice(num_train, None))
 
 
 def find(folder: Path) -> Iterator[Path]:
     """The images in the folder and those below it, in order, without hidden ones."""
-    for path in sorted(folder.rglob("*")):
-        is_hidden = any(part.startswith((".", "__MACOSX")) for part in path.relative_to(folder).parts)
-        if path.suffix.lower() in SUFFIXES and not is_hidden and path.is_file():
-            yield path
+    is_shown = lambda name: not name.startswith((".", "__MACOSX"))
+    for place, below, names in os.walk(folder, followlinks=True):
+        below[:] = sorted(filter(is_shown, below))
+        for name in sorted(filter(is_shown, names)):
+            if (file := Path(place, name)).suffix.lower() in SUFFIXES and file.is_file():
+                yield file
 
 
 def default_levels(folder: Path, files: Sequence[Path]) -> tuple[Level, ...]:
@@ -90,7 +91,7 @@ def default_levels(folder: Path, files: Sequence[Path]) -> tuple[Level, ...]:
     depths = Counter(len(file.relative_to(folder).parts) - 1 for file in files)
     depth = depths.most_common(1)[0][0]
     outermost = {file.relative_to(folder).parts[0].lower() for file in files}
-    split: tuple[Level, ...] = ("split",) if depth > 1 and outermost <= set(SPLITS) else ()
+    split: tuple[Level, ...] = ("split",) if outermost <= set(SPLITS) else ()
     levels: dict[int, tuple[Level, ...]] = {1: ("class",), 2: ("client", "class")}
     if depth - len(split) not in levels:
         example = next(file for file in files if len(file.relative_to(folder).parts) - 1 == depth)

@@ -13,8 +13,6 @@ from fedsim.datasets.pictures import decode, stack
 from fedsim.datasets.raw import mark_checked
 from fedsim.errors import DataError
 
-CHANNELS = (1, 3, 4)  # of a tensor [channels, height, width]
-
 
 class MapStyle(Protocol):
     """A data set whose examples are an input, a label and maybe more."""
@@ -37,10 +35,11 @@ def from_dataset(
 ) -> FederatedDataset:
     """A federated data set of the examples of `train` and `test`, each an input, a label and maybe more.
 
-    Inputs are pictures of Pillow, arrays, or tensors, of which those [1, 3 or 4, height, width] become [height, width,
-    channels]. `client` is called with each example, such as `lambda x, y, place: int(place[0])`, and returns the name
-    of its client; or it has the names of those of `train`. Names of classes are those of `train.classes`. All else is
-    as in `fedsim.from_arrays`. Raises `DataError` if examples do not fit together.
+    Inputs are pictures of Pillow, arrays, or tensors, of which those [channels, height, width] with no more channels
+    than rows and columns become [height, width, channels]. `client` is called with each example, such as
+    `lambda x, y, place: int(place[0])`, and returns the name of its client; or it has the names of those of `train`.
+    Names of classes are those of `train.classes`. All else is as in `fedsim.from_arrays`. Raises `DataError` if
+    examples do not fit together.
 
     >>> examples = [(np.zeros(2), 0, "Ann"), (np.ones(2), 1, "Bob"), (np.ones(2), 1, "Ann"), (np.zeros(2), 0, "Bob")]
     >>> dataset = from_dataset(examples, client=lambda x, y, owner: owner, test_fraction=0.5)
@@ -87,6 +86,8 @@ def _read(name: str, examples: MapStyle, client: Any) -> tuple[np.ndarray, np.nd
     if not len(examples):
         raise DataError(f"{name}: must have examples, got none")
     x = stack(name, ((f"example {position}", partial(read, position)) for position in range(len(examples))))
+    if len(shapes := {label.shape for label in labels}) > 1:
+        raise DataError(f"{name}: labels must have one shape, got {', '.join(sorted(map(str, shapes)))}")
     return x, np.stack(labels), clients if callable(client) else None
 
 
@@ -96,5 +97,5 @@ def _input(value: Any) -> np.ndarray:
         return decode(value)
     is_tensor = not isinstance(value, np.ndarray) and hasattr(value, "numpy")
     array = np.asarray(value.numpy() if is_tensor else value)
-    is_image = is_tensor and array.ndim == 3 and array.shape[0] in CHANNELS
+    is_image = is_tensor and array.ndim == 3 and array.shape[0] <= min(array.shape[1:])
     return np.moveaxis(array, 0, -1) if is_image else array

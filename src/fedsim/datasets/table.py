@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from fedsim.core.settings import Bounds
+from fedsim.core.settings import Bounds, OnlyIf
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets.arrays import federate
 from fedsim.datasets.raw import RawDataset
@@ -15,6 +15,8 @@ from fedsim.errors import ConfigError, DataError, import_extra, reason
 if TYPE_CHECKING:
     import polars as pl
 
+NO_TEXT = OnlyIf("text", "")
+
 
 def table(
     seed: int,
@@ -22,9 +24,9 @@ def table(
     path: Annotated[str, "a .csv, .tsv or .parquet file with a row for each example, or a folder of parts"] = "",
     label: Annotated[str, "column of the labels: texts or whole numbers are classes, others are predicted"] = "",
     client: Annotated[str, "column that names the client of each row; default: none"] = "",
-    drop: Annotated[tuple[str, ...], "columns to leave out; all others are features"] = (),
+    drop: Annotated[tuple[str, ...], NO_TEXT, "columns to leave out; all others are features"] = (),
     standardize: Annotated[
-        bool, "shift and scale columns of numbers to mean 0 and standard deviation 1 over all rows"
+        bool, NO_TEXT, "shift and scale columns of numbers to mean 0 and standard deviation 1 over all rows"
     ] = True,
     text: Annotated[str, "column of texts, whose first characters or tokens are the inputs in place of features"] = "",
     window: Annotated[int, Bounds(ge=1), "characters or tokens of an input"] = 80,

@@ -8,7 +8,7 @@ import polars as pl
 
 from fedsim.config.components import flatten
 from fedsim.config.roles import NOT_IN_IDS
-from fedsim.report.keys import Run, configuration, with_labels
+from fedsim.report.keys import Run, configuration, planned, with_labels
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.runs.groups import ROUNDS
@@ -25,7 +25,8 @@ def cells(
     So a setting of the experiment has the name of its cell, and no other setting has. The keys are those that differ
     from the most similar run. Fewer or more rounds are last.
     """
-    runs = with_labels([configuration(flatten(run)) for run in experiment.runs()])
+    stored = (run for _, run in results.sources)
+    runs = with_labels([configuration(flatten(run)) for run in planned(experiment, stored)])
     left_out = {*NOT_IN_IDS, "seed", "data.seed", ROUNDS}
     known = [{key: value for key, value in run.items() if key not in left_out} for run in runs]
     num_rounds = {run[ROUNDS] for run in runs}

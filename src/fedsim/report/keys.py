@@ -1,18 +1,21 @@
 """What the keys of runs are part of: the rule, the scenario, or the draw; and which of them vary."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from fedsim.config.components import component_names
+from fedsim.config.components import component_names, flatten
 from fedsim.config.fields import DEFAULTS
 from fedsim.config.kinds import KINDS
 from fedsim.config.roles import NOT_IN_IDS
-from fedsim.config.schema import is_byzantine_count
+from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.report.names import SweptValues, labels
 from fedsim.runs.folder import StoredRun
 from fedsim.runs.sweep import lam_key, section_name, split_common, varying_keys
+
+if TYPE_CHECKING:
+    from fedsim.config.experiment import Experiment
 
 Run = dict[str, Any]  # the configuration of a run by dotted key: the fixed keys, and the settings of what it names
 Role = Literal["rule", "pre-aggregator", "training", "data", "threat"]
@@ -82,6 +85,18 @@ def data_set(run: Run) -> str:
     if name == "tfds":
         return str(run["tfds.name"])
     return Path(run[f"{name}.path"]).stem if name in DATA_FROM_PATH else name
+
+
+def data_keys(run: Run) -> tuple[tuple[str, Hashable], ...]:
+    """What determines the run's data, except their content."""
+    sections = ("data", section_name(run["data.name"]), section_name(run["data.partition"]))
+    return tuple(pair for pair in sorted(run.items()) if section(pair[0]) in sections and pair[0] not in NOT_IN_IDS)
+
+
+def planned(experiment: "Experiment", stored: Iterable[StoredRun]) -> list[Config]:
+    """The runs of an experiment; clients that it lists by name have their numbers in the data of the stored runs."""
+    names = {data_keys(run.keys): run.group.record.client_names for run in stored}
+    return experiment.runs(lambda run: names.get(data_keys(configuration(flatten(run))), ()))
 
 
 def is_in_memory(run: Run) -> bool:

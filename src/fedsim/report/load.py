@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 from polars import col
 
+from fedsim.config.roles import run_id
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.final import LAST, Final
-from fedsim.report.keys import Run, configuration, data_set, identities, with_labels
+from fedsim.report.keys import Run, configuration, data_set, identities, planned, with_labels
 from fedsim.report.mixtures import check_inputs
 from fedsim.report.names import count
 from fedsim.report.results import Results, read_rows
@@ -97,9 +98,7 @@ def _select(
     folders: Sequence[RunFolder], runs_of: Sequence[Sequence[StoredRun]], config: "Experiment"
 ) -> tuple[list[list[StoredRun]], list[str]]:
     """The runs of the experiment that each folder has, up to its rounds; a sentence if some are in none."""
-    from fedsim.config.roles import run_id
-
-    wanted = {run_id(run): run.server.num_rounds for run in config.runs()}
+    wanted = {run_id(run): run.server.num_rounds for run in planned(config, chain.from_iterable(runs_of))}
     selected: list[list[StoredRun]] = []
     for runs in runs_of:
         stored = {run.id: run for run in runs}

@@ -2,11 +2,9 @@
 
 from collections.abc import Hashable, Sequence
 
-from fedsim.config.roles import NOT_IN_IDS
 from fedsim.errors import ConfigError
-from fedsim.report.keys import Run, is_in_memory, section
+from fedsim.report.keys import data_keys, is_in_memory
 from fedsim.runs.folder import RunFolder, StoredRun
-from fedsim.runs.sweep import section_name
 
 DATA = (
     "must be the same data set in memory in all folders, but {} and {} have different ones; save each as an .npz file "
@@ -28,7 +26,7 @@ def check_inputs(folders: Sequence[RunFolder], runs_of: Sequence[Sequence[Stored
     for folder, runs in zip(folders, runs_of, strict=True):
         for run in {(run.group, run.keys["data.seed"]): run for run in runs}.values():
             record, place = run.group.record, None if is_in_memory(run.keys) else folder
-            inputs = [("data", (place, _data_keys(run.keys)), record.data)] if record.data else []
+            inputs = [("data", (place, data_keys(run.keys)), record.data)] if record.data else []
             for name, key, digests in [*inputs, *((name, None, digest) for name, digest in record.files.items())]:
                 earlier, before = first.setdefault((name, key), (folder, digests))
                 if set(digests.split()) & set(before.split()):  # data of 0.3 have one a split
@@ -38,9 +36,3 @@ def check_inputs(folders: Sequence[RunFolder], runs_of: Sequence[Sequence[Stored
                     raise ConfigError(f"{name}: {problem}")
                 notes[f"Mixed: {name} has changed between runs of {folder.path}."] = None
     return list(notes)
-
-
-def _data_keys(run: Run) -> tuple[tuple[str, Hashable], ...]:
-    """What determines the run's data, except their content."""
-    sections = ("data", section_name(run["data.name"]), section_name(run["data.partition"]))
-    return tuple(pair for pair in sorted(run.items()) if section(pair[0]) in sections and pair[0] not in NOT_IN_IDS)
