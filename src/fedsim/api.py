@@ -180,7 +180,10 @@ class Result:
 
     @cached_property
     def info(self) -> "pl.DataFrame":
-        """One row per run, round and quantity that the aggregator reports."""
+        """One row per run, round and quantity that the rule reports, or that tests of the model name.
+
+        The latter are `Metrics.named` of a task, and `class_accuracy/<name>` with `record.classes`.
+        """
         return self._read("info")
 
     @property

@@ -128,7 +128,7 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--engine.client-width 5", "engine.client_width: must be at most server.cohort_size (4), got 5"),
         ("--engine.client-devices 3", "engine.client_devices: must be at most the number of devices, 1, got 3"),
         ("--corruption.fraction 0.05", "corruption.fraction: 0.05 rounds to 0 of 6 clients"),
-        ("--corruption.clients [6]", "corruption.clients: must be numbers from 0 to 5, or names, got 6"),
+        ("--corruption.clients [6]", "corruption.clients: must be numbers from 0 to 5, or names in quotes, got 6"),
         ("--data.partition natural --data.num-train 240", "data.num_train: has no effect: data.partition is"),
         ("--data.partition natural", 'data.partition: must not be "natural" for digits'),
         (

@@ -116,7 +116,10 @@ def check(text):
         ("[server]\naggregator = 'zzz'", "server.aggregator: must be one of fedavg, rfa, multi_krum, cfl, arfl"),
         ("[server]\npre_aggregators = ['zzz']", "server.pre_aggregators: must be one of nnm"),
         ("[corruption]\nkind = 'shufling'", 'got "shufling"; did you mean shuffling?'),
-        ("[corruption]\nclients = [20]", "corruption.clients: must be numbers from 0 to 19, or names, got 20"),
+        (
+            "[corruption]\nclients = [20]",
+            "must be numbers from 0 to 19, or names in quotes, got 20",
+        ),
         ("[corruption]\nclients = [9, 1, 9]", "corruption.clients: must be different clients, got 9 twice"),
         ("[attack]\nclients = [4, 4]", "attack.clients: must be different clients, got 4 twice"),
         ("[data]\nname = 'digit'", 'data.name: must be a known name, got "digit"; did you mean digits?'),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim import Metrics, Task, Variables
+from fedsim import Task, Variables
 from fedsim.core.client import lockstep_max
 from fedsim.testing import check_task, tiny
 from fedsim.testing.tasks import CLAUSES
@@ -116,7 +116,12 @@ FAULTY = [
         "the metrics of a batch must be the sum of those of its halves, but differ: by",
     ),
     ("gradient", TASK._replace(loss=detached), "the slope along a direction must be .*, by finite differences, got"),
-    ("vmap", metrics(lambda f, mask: Metrics(*map(lockstep_max, f))), "inside jax.vmap the result differs .*: by"),
+    ("vmap", metrics(lambda f, mask: jax.tree.map(lockstep_max, f)), "inside jax.vmap the result differs .*: by"),
+    (
+        "metrics",
+        metrics(lambda f, mask: f._replace(named={"a": (mask, f.num_correct)})),
+        r"named\.a\.0 must be a scalar",
+    ),
     (
         "frozen",
         scale_loss(1.0)._replace(frozen=jnp.float32(2), bind=scale_loss),

@@ -70,7 +70,7 @@ def check_clients(config: Config, num_clients: int) -> None:
         raise ConfigError("corruption.fraction: must leave clients that are not excluded, got all; lower it")
     for key, ids in (("corruption.clients", corruption.clients), ("attack.clients", config.attack.clients)):
         if (largest := max(numbers_of(ids), default=0)) >= num_clients:
-            raise ConfigError(f"{key}: must be numbers from 0 to {num_clients - 1}, or names, got {largest}")
+            raise ConfigError(f"{key}: must be numbers from 0 to {num_clients - 1}, or names in quotes, got {largest}")
         if len(set(ids)) < len(ids):
             raise ConfigError(f"{key}: must be different clients, got {next(i for i in ids if ids.count(i) > 1)} twice")
     if width != "auto" and width > size:

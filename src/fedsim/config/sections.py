@@ -248,6 +248,7 @@ class RecordConfig:
         "record the clients' losses and let rules use them; false saves a forward pass for some rules",
     ] = True
     clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
+    classes: Annotated[bool, "record the test accuracy of each class, as `class_accuracy/<name>`"] = False
     models: Annotated[bool, "save each run's final model, as models/<id>.npz"] = False
     final_states: Annotated[bool, "save the final state of all runs, from which more rounds continue"] = False
     data: Annotated[bool, "save each run's training data, with corruption, as data/<id>.npz"] = False

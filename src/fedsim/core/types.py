@@ -167,6 +167,8 @@ class Metrics(NamedTuple):
     """Correct predictions; NaN if the targets are numbers."""
     num_examples: Float[Array, ""]
     """Examples summed over."""
+    named: dict[str, tuple[Float[Array, ""], Float[Array, ""]]] = {}  # noqa: RUF012
+    """Other sums, each with what it is divided by; the quotient over all test examples is recorded by this name."""
 
 
 class HParams(NamedTuple):

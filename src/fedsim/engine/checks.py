@@ -94,6 +94,8 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
                 f"data.root_examples: must be at least 1 for {name}, which needs a clean root data set, got 0; use 100,"
                 " for example"
             )
+    if config.record.classes and not (dataset.num_classes and dataset.y_test.ndim == 1):
+        raise ConfigError(f"record.classes: must be false for {dataset.name}, whose examples have no single class each")
     if config.client.augmentation != "none" and dataset.train.x.ndim != 4:
         raise ConfigError(
             f'client.augmentation: must be "none" for {dataset.name}, whose inputs of shape '

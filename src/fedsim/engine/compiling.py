@@ -109,7 +109,8 @@ def run_functions(inputs: Inputs) -> RunFunctions:
     method, largest = family.method(dataset), family.max_num_examples
     simulation = build.simulation(group.configs[0], dataset, group.layout, method, largest)
     mesh, num_test_clients = inputs.shardings.mesh, dataset.num_test_clients
-    return RunFunctions(simulation, group.max_rounds, num_test_clients, mesh, inputs.shared_spec)
+    num_classes = dataset.num_classes if group.configs[0].record.classes else 0
+    return RunFunctions(simulation, group.max_rounds, num_test_clients, num_classes, mesh, inputs.shared_spec)
 
 
 def _trace(inputs: Inputs) -> Programs:

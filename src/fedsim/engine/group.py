@@ -24,7 +24,7 @@ from fedsim.errors import ConfigError
 from fedsim.runs.callbacks import Callback, Evaluation, Start
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.schemas import Tables
-from fedsim.runs.tables import RunClients, client_rows, info_rows, initial_client_rows, round_rows
+from fedsim.runs.tables import RunClients, client_rows, info_rows, initial_client_rows, measured_quantities, round_rows
 from fedsim.runs.writer import GroupWriter
 
 log = logging.getLogger("fedsim")
@@ -126,7 +126,7 @@ class GroupRun:
             executables.measure(state, runs.hparams, inputs.shared.frozen, inputs.evaluation)
             for state, runs in zip(states, inputs.batches, strict=True)
         ]
-        metrics, alpha, validation = self._join(measured)
+        metrics, alpha, validation, by_class = self._join(measured)
         alpha = self._family.own_alpha(alpha, self._config)
         success: Metrics | None = None
         if executables.success is not None and inputs.backdoors is not None:
@@ -149,8 +149,9 @@ class GroupRun:
                 last_only = record.clients == "evaluated"
                 rows = client_rows(runs, completed, records, metrics, alpha, clients, last_only)
                 tables["clients"] = rows
-            if records.info:
-                tables["info"] = info_rows(runs, completed, records.info)
+        quantities = measured_quantities(metrics, by_class, self._dataset.label_names)
+        if info := info_rows(runs, completed, {} if records is None else records.info, quantities):
+            tables["info"] = info
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
         evaluation = Evaluation(
             group=self._group.folder,

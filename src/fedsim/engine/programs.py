@@ -33,6 +33,8 @@ class RunFunctions:
     """The most rounds of a chunk."""
     num_test_clients: int = 0
     """C, clients that have test examples."""
+    num_classes: int = 0
+    """Classes whose test examples are measured apart; 0: none."""
     mesh: Mesh | None = None
     """The devices; None for a single one."""
     shared_spec: PyTree = field(default_factory=P)
@@ -64,15 +66,16 @@ class RunFunctions:
 
     def measure(
         self, states: SimulationState, hparams: HParams, frozen: PyTree, evaluation: EvaluationData
-    ) -> tuple[Metrics, Array | None, Metrics | None]:
-        """Test metrics, weights alpha [S, N] of all clients if the rule has them, and validation metrics [S].
+    ) -> tuple[Metrics, Array | None, Metrics | None, Metrics | None]:
+        """Test metrics, weights alpha [S, N] of all clients if the rule has them, validation metrics [S], and test
+        metrics of each class [S, num_classes] if they are recorded.
 
         Test metrics are sums over all examples [S] or, if these belong to clients, over those of each client [S, C].
         """
 
         def measure_run(
             args: tuple[SimulationState, HParams], frozen: PyTree, data: EvaluationData
-        ) -> tuple[Metrics, Array | None, Metrics | None]:
+        ) -> tuple[Metrics, Array | None, Metrics | None, Metrics | None]:
             state, hparams = args
             task, variables = self.simulation.bind(frozen).task, state.variables
             if data.clients is None:
@@ -81,7 +84,10 @@ class RunFunctions:
                 metrics = evaluate_clients(task, variables, data.x, data.y, data.clients, self.num_test_clients)
             validation = data.validation
             validated = None if validation is None else evaluate(task, variables, validation.x, validation.y)
-            return metrics, self.simulation.client_weights(state, hparams), validated
+            by_class = None
+            if self.num_classes:
+                by_class = evaluate_clients(task, variables, data.x, data.y, data.y, self.num_classes)
+            return metrics, self.simulation.client_weights(state, hparams), validated, by_class
 
         return self.map(measure_run, (states, hparams), frozen, evaluation)
 

@@ -46,9 +46,9 @@ CLIENTS = pl.Schema(
 INFO = pl.Schema(
     [
         ("run", pl.Int32),
-        ("round", pl.Int32),  # 1 is the first
+        ("round", pl.Int32),  # 1 is the first; 0: quantities of the initial model
         ("name", pl.String),
-        ("value", pl.Float64),  # a measurement of the rule in that round; null: not a number
+        ("value", pl.Float64),  # what the rule, or in evaluated rounds the test, measured; null: not a number
     ]
 )
 SCHEMAS = {"rounds": ROUNDS, "clients": CLIENTS, "info": INFO}

@@ -1,6 +1,6 @@
 """Rows of a run folder's tables from the arrays of a chunk of rounds. NaN stands for null."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -226,8 +226,13 @@ def _client_accuracy(metrics: Metrics, shape: tuple[int, ...]) -> np.ndarray:
     return accuracy
 
 
-def info_rows(runs: Sequence[int], last_round: int, info: dict[str, Any]) -> Columns:
-    """One row a run, round and name, from the measurements [S, rounds] of rules by name."""
+def info_rows(runs: Sequence[int], last_round: int, *quantities: Mapping[str, Any]) -> Columns:
+    """One row a run, round and name, from values [S, rounds] by name, the last of which are of `last_round`."""
+    parts = [_info_rows(runs, last_round, part) for part in quantities if part]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
+
+
+def _info_rows(runs: Sequence[int], last_round: int, info: Mapping[str, Any]) -> Columns:
     names = list(info)
     values = np.stack([np.asarray(info[name], np.float64) for name in names], axis=-1)
     num_rounds = values.shape[1]
@@ -236,3 +241,20 @@ def info_rows(runs: Sequence[int], last_round: int, info: dict[str, Any]) -> Col
         np.asarray(runs)[:, None, None], rounds[None, :, None], np.asarray(names, object)
     )
     return {"run": run.ravel(), "round": round_.ravel(), "name": name.ravel(), "value": values.ravel()}
+
+
+def measured_quantities(metrics: Metrics, by_class: Metrics | None, classes: Sequence[str]) -> dict[str, np.ndarray]:
+    """The quantities [S, 1] that a task names in its test metrics, and the test accuracy of each class by its name.
+
+    `metrics` are [S], or client by client [S, C]; `by_class` [S, num_classes]. NaN where there are no examples.
+    """
+    over_clients = lambda values: np.asarray(values).reshape(len(values), -1).sum(axis=1)
+    named = {name: tuple(map(over_clients, pair)) for name, pair in metrics.named.items()}
+    if by_class is not None:
+        names = classes or range(by_class.num_correct.shape[1])
+        named |= {
+            f"class_accuracy/{name}": (by_class.num_correct[:, number], by_class.num_examples[:, number])
+            for number, name in enumerate(names)
+        }
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return {name: (total / count)[:, None] for name, (total, count) in named.items()}

@@ -1,0 +1,69 @@
+"""What is recorded of the test besides loss and accuracy: sums that a task names, and the accuracy of each class."""
+
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim.errors import ConfigError
+
+MODEL = """
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+
+import fedsim
+
+
+def named(spec):
+    task = fedsim.classification(nn.Dense(spec.num_outputs), np.zeros(spec.shape, np.float32))
+
+    def metrics(variables, x, y, mask):
+        top_2 = jnp.any(jnp.argsort(task.outputs(variables, x), axis=1)[:, -2:] == y[:, None], axis=1)
+        is_first = mask & (y == 0)
+        named = {"top_2": (jnp.sum(mask & top_2), jnp.sum(mask)), "none": (0.0 * jnp.sum(mask),) * 2}
+        named["top_2_of_first"] = jnp.sum(is_first & top_2), jnp.sum(is_first)
+        return task.metrics(variables, x, y, mask)._replace(named=named)
+
+    return task._replace(metrics=metrics)
+"""
+
+
+@pytest.mark.parametrize("has_test_clients", [False, True])
+def test_quantities_are_those_of_the_final_model(has_test_clients, tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)).astype(np.float32), rng.integers(0, 4, 60)
+    y[40:][y[40:] == 3] = 1  # no test example has the last class
+    owners = np.arange(60) % 3
+    test_clients = owners[40:] if has_test_clients else None
+    data = fedsim.from_arrays(x[:40], y[:40], owners[:40], x[40:], y[40:], test_client_ids=test_clients)
+    tables = {
+        "data": {"partition": "natural"},
+        "model": {"name": f"{tmp_path}/model.py:named"},
+        "server": {"aggregator": "arfl", "cohort_size": 3, "num_rounds": 2, "eval_every": 2},
+        "record": {"models": True, "classes": True},
+    }
+    result = fedsim.run(fedsim.load(tables, data=data, seed=fedsim.sweep([0, 1])), out=tmp_path / "run", progress=False)
+    for run in (0, 1):
+        model = result.model(run, data)
+        logits, labels = np.asarray(model(data.x_test)), data.y_test
+        top_2 = (np.argsort(logits, axis=1)[:, -2:] == labels[:, None]).any(axis=1)
+        correct = logits.argmax(axis=1) == labels
+        expected = {"top_2": top_2.mean(), "top_2_of_first": top_2[labels == 0].mean(), "none": None}
+        expected |= {f"class_accuracy/{label}": correct[labels == label].mean() for label in range(3)}
+        info = result.info
+        rows = info.filter((info["run"] == run) & (info["round"] == 2))
+        found = dict(zip(rows["name"], rows["value"], strict=True))
+        assert found.keys() > expected.keys()  # the rule's own measurements are there, too
+        assert found["class_accuracy/3"] is None
+        for name, value in expected.items():
+            assert found[name] == (None if value is None else pytest.approx(value)), name
+    assert set(info.filter(info["round"] == 0)["name"]) == {*expected, "class_accuracy/3"}
+
+
+def test_examples_without_a_class_are_refused(tmp_path):
+    x = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    data = fedsim.from_arrays(x, x[:, 0], np.arange(12) % 3, x, x[:, 0])
+    experiment = fedsim.load({"model": {"name": "mlp"}}, data=data, record__classes=True, server__cohort_size=3)
+    with pytest.raises(ConfigError, match=r"record\.classes: must be false for .*, whose examples"):
+        fedsim.run(experiment, out=tmp_path / "run", progress=False)
