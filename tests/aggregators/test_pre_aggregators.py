@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedsim.aggregators import adaptive_clipping, arc, bucketing, clipping, nnm, zeroing
+from fedsim.aggregators import adaptive_clipping, arc, bucketing, clipping, nnm, quantization, top_k, zeroing
 from tests.aggregators.test_robust import KEY, clip, flat, report_of, updates_of
 
 VALID = np.arange(11) != 4
@@ -88,6 +88,32 @@ def test_zeroing_keeps_the_client_and_its_weight(norm):
     np.testing.assert_array_equal(zeroed.valid, VALID)
     with pytest.raises(ValueError, match=r'^norm: must be "inf" or 2, got 1$'):
         zeroing(norm=1)
+
+
+@pytest.mark.parametrize(("share", "k"), [(1e-6, 1), (0.4, 2), (1.0, 6)])
+def test_top_k_keeps_the_largest(share, k):
+    x = updates_of(0)
+    kept = jax.jit(lambda share, report: top_k(share=share)(report, KEY))(share, report_of(x, VALID))
+    expected = np.where(np.argsort(np.argsort(-np.abs(x), axis=1), axis=1) < k, x, 0)
+    np.testing.assert_allclose(rows_of(kept), expected * VALID[:, None], rtol=1e-6)
+    assert kept.info["bytes_sent"] == 10 * min(8 * k, 4 * 6)  # of ten clients: values and positions, or all values
+
+
+@pytest.mark.parametrize("bits", [2, 5])
+def test_quantization_is_unbiased_and_on_its_grid(bits):
+    x, report = updates_of(0), report_of(updates_of(0), VALID)
+    keys = jax.random.split(KEY, 4000)
+    many = jax.jit(jax.vmap(lambda key: quantization(bits=bits)(report, key)))(keys)
+    rows = np.concatenate([many.updates.params["a"], many.updates.params["b"][:, :, 0]], axis=2)[:, VALID]
+    x = x[VALID]
+    step = np.abs(x).max(axis=1, keepdims=True) / (2 ** (bits - 1) - 1)
+    np.testing.assert_allclose(rows / step, np.round(rows / step), atol=1e-4)
+    assert np.all(np.abs(rows - x) < step * (1 + 1e-5))
+    share = x / step - np.floor(x / step)  # the probability of the upper neighbor
+    error = step * np.sqrt(share * (1 - share) / len(keys))
+    assert np.all(np.abs(rows.mean(axis=0, dtype=np.float64) - x) <= 5 * error + 1e-5)
+    sizes = np.minimum(6 * bits, (rows != 0).sum(axis=2) * (bits + 32)).sum(axis=1) / 8
+    np.testing.assert_allclose(many.info["bytes_sent"], sizes, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("zeroes", "weighting"), [(False, "equal"), (True, "examples"), (True, "equal")])

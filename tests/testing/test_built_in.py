@@ -29,6 +29,7 @@ SKIPPED = {  # clauses that are violated on purpose
     "flame": ["identical"],
     "foolsgold": ["identical"],
     "adaptive_clipping": ["identical"],
+    "quantization": ["identical"],
 }
 
 
@@ -95,6 +96,8 @@ def test_packages_offer_their_components(key):
         ("server.pre_aggregators", "clipping", {"threshold": 0.5}),
         ("server.pre_aggregators", "arc", {"num_byzantine": 1}),
         ("server.pre_aggregators", "zeroing", {"threshold": 2.0, "norm": 2}),
+        ("server.pre_aggregators", "quantization", {"bits": 3}),
+        ("server.pre_aggregators", "top_k", {"share": 0.5}),
     ],
 )
 def test_with_other_settings(key, name, values):

@@ -5,3 +5,4 @@ from fedsim.aggregators.bucketing import bucketing as bucketing
 from fedsim.aggregators.clipping import clipping as clipping
 from fedsim.aggregators.arc import arc as arc
 from fedsim.aggregators.zeroing import zeroing as zeroing
+from fedsim.aggregators.compression import quantization as quantization, top_k as top_k

@@ -69,7 +69,7 @@ def chain(*stages: Stage) -> Aggregator:
         if mixing is not None:
             weights = jnp.matmul(weights, mixing, precision="highest")
         info = {name: value for result in aggregates for name, value in result.info.items()}
-        return Aggregate(aggregates[-1].update, weights, info), next_states
+        return Aggregate(aggregates[-1].update, weights, current.info | info), next_states
 
     def client_weights(state: PyTree) -> PyTree:
         kept = [rule.client_weights(own) for rule, own in zip(rules, state, strict=True)]

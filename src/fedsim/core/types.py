@@ -209,6 +209,8 @@ class CohortReport(NamedTuple):
     """Share of each of the C clients in each row; None if row k is client k."""
     measurements: PyTree = None
     """Result of the rule's `measure`; None if it has none."""
+    info: dict[str, Array] = {}  # noqa: RUF012
+    """Scalars of pre-aggregators to record, by name."""
 
 
 class Aggregate(NamedTuple):
