@@ -147,6 +147,10 @@ def test_wrong_usage(arguments, message, config, capsys):
             "--model cifar10_cnn",
             "cifar10_cnn does not take uint8 inputs of shape (8, 8, 1): x: must be large enough for",
         ),
+        (
+            "--corruption.start-round 2 --corruption.end-round 1",
+            "corruption.end_round: must be at least corruption.start_round = 2, got 1",
+        ),
         ("--corruption.start-round 3", "corruption.start_round: must be at most server.num_rounds = 2, got 3"),
         (
             "--corruption targeted --targeted.source 2",

@@ -40,7 +40,8 @@ def simulation(dataset):
     return make_simulation(dataset, attack=counting, aggregator=fedavg)
 
 
-def test_a_run_is_clean_before_the_start_and_corrupted_after(simulation, data):
+@pytest.mark.parametrize("end", [ROUNDS, ROUNDS - 1])
+def test_a_run_is_corrupted_from_the_start_to_the_end(end, simulation, data):
     """Round by round, what a loop does that hands over the one data set and then the other."""
     changes, late = corrupted(data)
     run_round = jax.jit(simulation.round)
@@ -48,14 +49,16 @@ def test_a_run_is_clean_before_the_start_and_corrupted_after(simulation, data):
     for number in range(1, ROUNDS + 1):
         if number == START:  # attacks have not counted the rounds before
             state = state._replace(attack=jnp.int32(0))
-        state, record = run_round(state, data if number < START else late, H)
+        attack_state = state.attack
+        state, record = run_round(state, late if START <= number <= end else data, H)
+        state = state._replace(attack=attack_state) if number > end else state
         records.append(record)
 
     def whole(data):
         return simulation.run_rounds(simulation.init(KEY, data, H), data, H, ROUNDS)
 
-    actual, actual_records = jax.jit(whole)(DelayedCorruption(data, changes, jnp.int32(START)))
-    assert int(actual.attack) == ROUNDS - START + 1
+    actual, actual_records = jax.jit(whole)(DelayedCorruption(data, changes, jnp.int32(START), jnp.int32(end)))
+    assert int(actual.attack) == end - START + 1
     chex.assert_trees_all_close(actual._replace(key=0), state._replace(key=0), rtol=1e-5, atol=1e-6)
     expected = jax.tree.map(lambda *rows: jnp.stack(rows), *records)
     chex.assert_trees_all_close(actual_records, expected, rtol=1e-5, atol=1e-6)

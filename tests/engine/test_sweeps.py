@@ -156,7 +156,11 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
         return np.reshape(folder.read("rounds")["test_loss"].to_list(), (-1, 4)), who
 
     (at_once, second, third), who = losses("all", "[[sweep]]\ncorruption.start_round = [0, 2, 3]\n")
-    assert compiled == [3]
+    (early, same), _ = losses("ends", "[[sweep]]\ncorruption.end_round = [1, 0]\n")
+    assert compiled == [3, 2]
+    np.testing.assert_allclose(same, at_once, rtol=1e-3)
+    np.testing.assert_allclose(early[:2], at_once[:2], rtol=1e-3)
+    assert early[2] != at_once[2]
     assert who == [3, 3, 3]
     assert second[:2].tolist() == third[:2].tolist()
     assert second[1] != at_once[1]
@@ -168,7 +172,7 @@ def test_runs_that_all_begin_corrupted_have_no_clean_data_beside(tmp_path):
     (group,) = make_plan(parse(LATE)).groups
     plan = make_plan(parse(LATE))
     shapes = make_inputs(group, plan.families[0]).shapes
-    assert shapes.runs.start_round is None
+    assert shapes.runs.corrupted_rounds is None
     (config,) = parse(LATE + "[[sweep]]\ncorruption.start_round = [3]\ncorruption.clients = [2]\n").runs()
     assert config.corruption.start_round == 3  # explicit ids keep it
     (clean,) = parse(TINY + "[[sweep]]\ncorruption.start_round = [3]\n").runs()

@@ -22,6 +22,7 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "adapter.whole": (),
     "backdoor.phrase": (1, 2, 3),
     "client.optimizer": "sgd",
+    "corruption.end_round": 0,
     "data.long_tail": 1.0,
     "dirichlet.by": "class",
     "dirichlet.num_classes": None,

@@ -126,6 +126,7 @@ ONLY_IF = {
     "corruption.rounding": FRACTION,
     "corruption.clients": (CORRUPTION,),
     "corruption.start_round": (OnlyIf("has_corruption_or_attack", reason=NO_CORRUPTION),),
+    "corruption.end_round": (OnlyIf("has_corruption_or_attack", reason=NO_CORRUPTION),),
     "attack.kind": (OnlyIf("has_malicious", reason=NOT_MALICIOUS),),
     "attack.fraction": (OnlyIf("attack.clients", (), "attack.clients replaces it"), ATTACK),
     "attack.clients": (ATTACK,),

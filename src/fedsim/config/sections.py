@@ -102,6 +102,7 @@ class CorruptionConfig:
     start_round: Annotated[
         NonNegativeInt, Traced(), "first round with corruption and attack; 0: also the losses before the first round"
     ] = 0
+    end_round: Annotated[NonNegativeInt, Traced(), "last round with corruption and attack; 0: the run's last"] = 0
 
 
 @dataclass(frozen=True)

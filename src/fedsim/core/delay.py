@@ -1,4 +1,4 @@
-"""Corruption that starts in a later round: until then clients train on clean data and the attack does nothing."""
+"""Corruption in some rounds only: in others clients train on clean data and the attack does nothing."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -6,20 +6,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedsim.core.settings import MAX_INT
 from fedsim.core.types import Array, ClientData, PyTree
 
 EXAMPLE_FIELDS = ("x", "y")  # have a row for each example; the others have one for each client
 
 
 class DelayedCorruption(NamedTuple):
-    """The clients' data where corruption starts in a later round; unchanged fields are held once."""
+    """The clients' data of which some rounds have no corruption; unchanged fields are held once."""
 
     clean: ClientData
-    """The data before the start."""
+    """The data without corruption."""
     changed: dict[str, Array]
-    """The fields that differ from then on, by name."""
+    """The fields that differ with it, by name."""
     start: Array
     """[] int32, the first round (from 1) with corruption; 0 also corrupts the losses before the first round."""
+    end: Array | int = MAX_INT
+    """[] int32, the last one."""
 
 
 @jax.tree_util.register_dataclass
@@ -49,7 +52,7 @@ def current_data(data: ClientData | DelayedCorruption, rounds_completed: Array |
 
     def select(name: str, corrupted: Array) -> Any:
         clean = getattr(data.clean, name)
-        clean = jnp.zeros_like(corrupted) if clean is None else clean  # no client is malicious before the start
+        clean = jnp.zeros_like(corrupted) if clean is None else clean  # then no client is malicious
         is_by_example = name in EXAMPLE_FIELDS
         return SwitchedArray(clean, corrupted, active) if is_by_example else jnp.where(active, corrupted, clean)
 
@@ -59,7 +62,7 @@ def current_data(data: ClientData | DelayedCorruption, rounds_completed: Array |
 def next_attack_state(
     data: ClientData | DelayedCorruption, rounds_completed: Array, new: PyTree, old: PyTree
 ) -> PyTree:
-    """The attack's state after a round: `new`, but `old` as long as corruption has not started."""
+    """The attack's state after a round: `new`, but `old` in rounds without corruption."""
     if isinstance(data, ClientData):
         return new
     active = is_active(data, rounds_completed)
@@ -68,4 +71,5 @@ def next_attack_state(
 
 def is_active(data: DelayedCorruption, rounds_completed: Array | None) -> Array:
     """Whether corruption is active [] in the round after `rounds_completed` rounds; None means before the first."""
-    return data.start <= (0 if rounds_completed is None else rounds_completed + 1)
+    current = 0 if rounds_completed is None else rounds_completed + 1
+    return (data.start <= current) & (current <= data.end)

@@ -54,6 +54,8 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
             f"corruption.start_round: must be at most server.num_rounds = {num_rounds}, got {start}; a run that is "
             "never corrupted has corruption.fraction = 0"
         )
+    if 0 < (end := config.corruption.end_round) < start:
+        raise ConfigError(f"corruption.end_round: must be at least corruption.start_round = {start}, got {end}")
     try:
         corruption = build.corruption(config)
         check_key_order(corruption)

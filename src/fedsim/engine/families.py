@@ -124,7 +124,7 @@ def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashab
     Of the keys of data, only the seed is left out: splits of a data set have similar shapes, so one layout suits all.
     """
     keys = tuple(pair for pair in part(configs[0], *SHAPE, Role.DATA) if pair[0] != "data.seed")
-    is_delayed = any(config.corruption.start_round for config in configs)
+    is_delayed = any(config.corruption.start_round or config.corruption.end_round for config in configs)
     change_task = build.change_task(configs[0])
     return keys, changed_fields(configs), change_task, is_delayed, dataset.spec, dataset.num_test_clients
 

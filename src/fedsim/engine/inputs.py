@@ -16,6 +16,7 @@ from fedsim.core.branches import Branch
 from fedsim.core.corrupt import corrupt
 from fedsim.core.delay import DelayedCorruption
 from fedsim.core.reports import malicious_clients
+from fedsim.core.settings import MAX_INT
 from fedsim.core.types import Array, ClientData, DataSpec, Examples, HParams, PyTree
 from fedsim.engine import build, factories
 
@@ -44,14 +45,14 @@ class RunInputs(NamedTuple):
     """Swept numbers [S]."""
     changes: dict[str, Array]
     """The fields [S, ...] of the clients' data that corruption changes, by name."""
-    start_round: Array | None = None
-    """The first round [S] with corruption; None if all runs are corrupted from the start."""
+    corrupted_rounds: Array | None = None
+    """The first and the last round [S, 2] with corruption; None if all runs are corrupted in all rounds."""
 
     def data(self, shared: SharedInputs) -> ClientData | DelayedCorruption:
         """The clients' data of one run."""
-        if self.start_round is None:
+        if self.corrupted_rounds is None:
             return shared.train._replace(**self.changes)
-        return DelayedCorruption(shared.train, self.changes, self.start_round)
+        return DelayedCorruption(shared.train, self.changes, *self.corrupted_rounds)
 
 
 def buffer_shapes(data: ClientData, num_examples: int) -> ClientData:
@@ -105,9 +106,9 @@ def make_run_inputs(
         factory = factories.factory_of(config, "corruption.kind")
         parts.append(_corrupt_runs(factory, config, spec, changed, np.asarray(draws, np.int32)[first], data, order))
     changes = in_order(parts, positions_of)
-    starts = [config.corruption.start_round for config in configs]
-    start_round = jnp.asarray(starts, jnp.int32) if any(starts) else None
-    return RunInputs(keys, hparams, changes, start_round)
+    rounds = [(config.corruption.start_round, config.corruption.end_round or MAX_INT) for config in configs]
+    is_delayed = {*rounds} != {(0, MAX_INT)}
+    return RunInputs(keys, hparams, changes, jnp.asarray(rounds, jnp.int32) if is_delayed else None)
 
 
 def _first_of_each(draws: Sequence[Hashable]) -> tuple[np.ndarray, np.ndarray | None]:
