@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedsim import Algorithm, HParams, LocalResult, LocalTraining, Variables
-from fedsim.algorithms import fednova, fedprox, scaffold, worker_momentum
+from fedsim.algorithms import ditto, fednova, fedprox, scaffold, worker_momentum
 from fedsim.algorithms.fednova import effective_steps
 from fedsim.config.kinds import KINDS
 from fedsim.config.toml import parse
@@ -98,18 +98,11 @@ def test_fedprox_follows_algorithm_2(mu, ragged):
         np.testing.assert_allclose(to_vector(state.variables.params), to_vector(plain.variables.params), rtol=1e-5)
 
 
-START = {
-    "argument": lambda local, correct, start: local.sgd(correct, start),
-    "field": lambda local, correct, start: local._replace(start=start).sgd(correct),
-    "new tuple": lambda local, correct, start: LocalTraining(start, *local[1:]).sgd(correct),
-}
-
-
-def ditto(train_from, lam):
-    """Li et al., ICML 2021, https://arxiv.org/abs/2012.04221: a client keeps a personal model near the global one."""
+def ditto_from(train_from):
+    """`ditto` with another way to train from a start of one's own."""
 
     def train(local, personal, server_state):
-        pull = lambda g, v, w: g + lam * (v - w)
+        pull = lambda g, v, w: g + 0.4 * (v - w)
         correct = lambda gradient, params: jax.tree.map(pull, gradient, params, local.start.params)
         personal = train_from(local, correct, local.start._replace(params=personal)).params
         return LocalResult(local.sgd(), personal, ())
@@ -117,9 +110,17 @@ def ditto(train_from, lam):
     return Algorithm(lambda params: (params, ()), train)
 
 
-@pytest.mark.parametrize("train_from", START.values(), ids=START)
-def test_personal_models_start_where_they_are(train_from, ragged):
-    algorithm, n = {"algorithm": lambda hparams: ditto(train_from, 0.4)}, len(NUM_EXAMPLES)
+DITTO = {
+    "built in": ditto(lam=0.4),
+    "field": ditto_from(lambda local, correct, start: local._replace(start=start).sgd(correct)),
+    "new tuple": ditto_from(lambda local, correct, start: LocalTraining(start, *local[1:]).sgd(correct)),
+}
+
+
+@pytest.mark.parametrize("algorithm", DITTO.values(), ids=DITTO)
+def test_ditto_follows_algorithm_1(algorithm, ragged):
+    """Personal models start where they are."""
+    algorithm, n = {"algorithm": lambda hparams, algorithm=algorithm: algorithm}, len(NUM_EXAMPLES)
     p, state, records = simulate(ragged, RAGGED, HParams(RATE), cohort_size=3, **algorithm)
     reference, personal = Reference(ragged, RAGGED), np.tile(p, (n, 1))
     for clients, weights in cohort_weights(records):

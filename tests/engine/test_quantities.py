@@ -28,6 +28,9 @@ def named(spec):
 """
 
 
+OTHERS = [1, 2], [0, 2], [0, 1]
+
+
 @pytest.mark.parametrize("has_test_clients", [False, True])
 def test_quantities_are_those_of_the_final_model(has_test_clients, tmp_path):
     (tmp_path / "model.py").write_text(MODEL)
@@ -59,6 +62,42 @@ def test_quantities_are_those_of_the_final_model(has_test_clients, tmp_path):
         for name, value in expected.items():
             assert found[name] == (None if value is None else pytest.approx(value)), name
     assert set(info.filter(info["round"] == 0)["name"]) == {*expected, "class_accuracy/3"}
+
+
+def test_accuracy_of_the_clients_own_models(tmp_path):
+    """With lam 0 client k's own model is trained on its examples alone, by as many epochs as it had rounds; the last
+    test example is of a client that has no other."""
+    rng = np.random.default_rng(0)
+    x, y, owners = rng.normal(size=(90, 4)).astype(np.float32), rng.integers(0, 3, 90), np.arange(90) % 3
+    test_clients = np.append(owners[60:89], 3)
+    data = fedsim.from_arrays(x[:60], y[:60], owners[:60], x[60:], y[60:], test_client_ids=test_clients)
+    tables = {
+        "data": {"partition": "natural"},
+        "model": {"name": "logistic"},
+        "client": {"algorithm": "ditto", "batch_size": 20, "epochs": 2},
+        "ditto": {"lam": 0.0},
+        "server": {"aggregator": "fedavg", "cohort_size": 3, "num_rounds": 3, "eval_every": 3},
+        "record": {"models": True},
+    }
+    experiment = fedsim.load(tables, data=data, seed=fedsim.sweep([0, 1]))
+    info = fedsim.run(experiment, out=tmp_path / "run", progress=False).info
+    without_lam = {section: values for section, values in tables.items() if section != "ditto"}
+    for seed in (0, 1):
+        accuracies = []
+        for client in range(3):
+            alone = {
+                "client__algorithm": "fedavg",
+                "corruption__kind": "exclude",
+                "corruption__clients": OTHERS[client],
+            }
+            single = fedsim.load(without_lam, data=data, seed=seed, corruption__clients=OTHERS[client], **alone)
+            model = fedsim.run(single, out=tmp_path / f"{seed}-{client}", progress=False).model(0, data)
+            accuracies.append((np.asarray(model(data.x_test)).argmax(axis=1) == data.y_test)[test_clients == client])
+        own = info.filter((info["run"] == seed) & (info["round"] == 3))
+        found = dict(zip(own["name"], own["value"], strict=True))
+        assert found["own_accuracy"] == pytest.approx(np.concatenate(accuracies).mean())
+        expected = np.percentile([accuracy.mean() for accuracy in accuracies], 50)
+        assert found["own_accuracy_p50"] == pytest.approx(expected)
 
 
 def test_examples_without_a_class_are_refused(tmp_path):

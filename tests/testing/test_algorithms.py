@@ -48,6 +48,7 @@ FAULTY = [
         algorithm(change_model(lambda a, _: a.astype(jnp.bfloat16))),
         r"the trained model.* must be float32\[3\], got bfloat16\[3\]",
     ),
+    ("train", algorithm()._replace(personal=lambda own, broadcast: own), "the personal model must be a PyTreeDef"),
     ("finite", algorithm(change_model(lambda a, _: jnp.log(-1 - jnp.abs(a)))), "the trained model must be finite"),
     (
         "update_server_state",

@@ -9,6 +9,7 @@ An algorithm is a few pure functions (`fedsim.core.contracts.Algorithm`), all ca
 - `update_server_state(server_state, messages, valid, num_clients) -> server_state`; messages [K, ...] of the cohort;
   by default the state stays as it is.
 - `scale(messages, weights) -> factor`, optional: multiplies the aggregated parameters.
+- `personal(client_state, broadcast model) -> model`, optional: a client's own model, for its own test examples.
 - `needs_sgd`: whether its formulas hold for SGD only.
 
 A client whose report is not valid keeps its previous state, and its message is zeros. Plain SGD is
@@ -20,6 +21,7 @@ from fedsim.algorithms.fedprox import fedprox as fedprox
 from fedsim.algorithms.scaffold import scaffold as scaffold
 from fedsim.algorithms.fednova import fednova as fednova
 from fedsim.algorithms.worker_momentum import worker_momentum as worker_momentum
+from fedsim.algorithms.ditto import ditto as ditto
 from fedsim.core.factories import check_factories
 
 check_factories(globals())

@@ -167,6 +167,9 @@ class Algorithm(NamedTuple):
     """`(messages, weights of the rule) -> factor` of the aggregated parameters; None means 1."""
     needs_sgd: bool = False
     """Whether its formulas hold for SGD only; a configuration with another `client.optimizer` is refused."""
+    personal: Callable[[PyTree, Variables], Variables] | None = None
+    """`(client_state, broadcast model) -> model` that is measured on the client's own test examples; None: there is
+    none."""
 
 
 # The server

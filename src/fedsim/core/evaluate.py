@@ -1,5 +1,6 @@
 """Test metrics of a model, batch by batch."""
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import jax
@@ -14,6 +15,7 @@ from fedsim.core.types import Array, ClientData, ClientSlice, Metrics, Variables
 TestArray: TypeAlias = Shaped[Array | np.ndarray, "T ..."]
 
 BATCH_SIZE = 1000  # examples that are evaluated at a time
+OWN_BATCH_SIZE = 32  # of them, where each has a model of its own
 PERCENTILES = (10, 50, 90)  # over clients
 
 
@@ -40,15 +42,26 @@ def evaluate(task: Task, variables: Variables, x: TestArray, y: TestArray, batch
 
 
 def evaluate_clients(
-    task: Task, variables: Variables, x: TestArray, y: TestArray, clients: TestArray, num_clients: int
+    task: Task,
+    variables: Variables | Callable[[Array], Variables],
+    x: TestArray,
+    y: TestArray,
+    clients: TestArray,
+    num_clients: int,
 ) -> Metrics:
-    """Metrics [num_clients] of the model, summed over each client's examples; `clients` are the owners."""
+    """Metrics [num_clients] of the model, summed over each client's examples; `clients` are the owners.
+
+    A function may give the model of each client. Examples of clients from `num_clients` on are left out.
+    """
     x, y, clients = jnp.asarray(x), jnp.asarray(y), jnp.asarray(clients)
+    batch_size = OWN_BATCH_SIZE if callable(variables) else BATCH_SIZE
 
-    def example_metrics(example: tuple[Array, Array]) -> Metrics:
-        return task.metrics(variables, example[0][None], example[1][None], jnp.ones(1, bool))
+    def example_metrics(example: tuple[Array, Array, Array]) -> Metrics:
+        x, y, client = example
+        model = variables(client) if callable(variables) else variables
+        return task.metrics(model, x[None], y[None], jnp.ones(1, bool))
 
-    metrics = jax.lax.map(example_metrics, (x, y), batch_size=min(BATCH_SIZE, x.shape[0]))
+    metrics = jax.lax.map(example_metrics, (x, y, clients), batch_size=min(batch_size, x.shape[0]))
     return jax.tree.map(lambda values: jax.ops.segment_sum(values, clients, num_clients), metrics)
 
 

@@ -1,6 +1,7 @@
 """The round and the loop over rounds: pure functions on device, and the only owner of that loop."""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -241,6 +242,13 @@ class Simulation:
     def client_weights(self, state: SimulationState, hparams: HParams) -> Array | None:
         """The weights alpha [N] of all clients, or None if the rule keeps none; of a family, one for each server."""
         return self._method(hparams, state.round).server.client_weights(state.aggregator)
+
+    def own_models(self, state: SimulationState, hparams: HParams) -> Callable[[Array], Variables] | None:
+        """The model of its own that a client has, by its number; None if the algorithm trains none."""
+        personal = self._method(hparams, state.round).algorithm.personal
+        if personal is None:
+            return None
+        return lambda client: personal(jax.tree.map(lambda own: own[client], state.client_states), state.variables)
 
     def _method(self, hparams: HParams, round: Array) -> RoundMethod:
         method = self.method(hparams, round)

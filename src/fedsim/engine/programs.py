@@ -35,6 +35,8 @@ class RunFunctions:
     """C, clients that have test examples."""
     num_classes: int = 0
     """Classes whose test examples are measured apart; 0: none."""
+    has_own_models: bool = False
+    """Whether clients' own models, if the algorithm trains them, can be measured on their test examples."""
     mesh: Mesh | None = None
     """The devices; None for a single one."""
     shared_spec: PyTree = field(default_factory=P)
@@ -66,16 +68,10 @@ class RunFunctions:
 
     def measure(
         self, states: SimulationState, hparams: HParams, frozen: PyTree, evaluation: EvaluationData
-    ) -> tuple[Metrics, Array | None, Metrics | None, Metrics | None]:
-        """Test metrics, weights alpha [S, N] of all clients if the rule has them, validation metrics [S], and test
-        metrics of each class [S, num_classes] if they are recorded.
+    ) -> "Measured":
+        """What is measured of the models [S]."""
 
-        Test metrics are sums over all examples [S] or, if these belong to clients, over those of each client [S, C].
-        """
-
-        def measure_run(
-            args: tuple[SimulationState, HParams], frozen: PyTree, data: EvaluationData
-        ) -> tuple[Metrics, Array | None, Metrics | None, Metrics | None]:
+        def measure_run(args: tuple[SimulationState, HParams], frozen: PyTree, data: EvaluationData) -> Measured:
             state, hparams = args
             task, variables = self.simulation.bind(frozen).task, state.variables
             if data.clients is None:
@@ -84,10 +80,14 @@ class RunFunctions:
                 metrics = evaluate_clients(task, variables, data.x, data.y, data.clients, self.num_test_clients)
             validation = data.validation
             validated = None if validation is None else evaluate(task, variables, validation.x, validation.y)
-            by_class = None
+            by_class = own = None
             if self.num_classes:
                 by_class = evaluate_clients(task, variables, data.x, data.y, data.y, self.num_classes)
-            return metrics, self.simulation.client_weights(state, hparams), validated, by_class
+            models = self.simulation.own_models(state, hparams) if self.has_own_models else None
+            if models is not None and data.clients is not None:
+                num_clients = jax.tree.leaves(state.client_states)[0].shape[0]
+                own = evaluate_clients(task, models, data.x, data.y, data.clients, num_clients)
+            return Measured(metrics, self.simulation.client_weights(state, hparams), validated, by_class, own)
 
         return self.map(measure_run, (states, hparams), frozen, evaluation)
 
@@ -114,6 +114,21 @@ class RunFunctions:
         specs = (P(RUNS), *(self.shared_spec if isinstance(a, SharedInputs) else P() for a in shared))
         sharded = jax.shard_map(map_local, mesh=self.mesh, in_specs=specs, out_specs=P(RUNS), check_vma=False)
         return sharded(runs, *shared)
+
+
+class Measured(NamedTuple):
+    """What is measured of the models of S runs after a round."""
+
+    test: Metrics
+    """Sums over all test examples [S] or, if these belong to clients, over those of each client [S, C]."""
+    alpha: Array | None
+    """Weights [S, N] of all clients, if the rule has them."""
+    validation: Metrics | None
+    """On the validation data [S]."""
+    by_class: Metrics | None
+    """On the test examples of each class [S, num_classes], if they are recorded."""
+    own: Metrics | None
+    """Of each client's own model on its test examples [S, N], if the algorithm trains such models."""
 
 
 class Executables(NamedTuple):

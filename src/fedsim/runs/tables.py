@@ -9,7 +9,7 @@ import numpy as np
 from fedsim.config.clients import assumed_f, corrupted_share
 from fedsim.config.components import positions_by
 from fedsim.config.schema import Config
-from fedsim.core.evaluate import accuracy_percentiles
+from fedsim.core.evaluate import PERCENTILES, accuracy_percentiles
 from fedsim.core.types import Metrics, RoundRecord
 from fedsim.runs.schemas import Columns
 
@@ -243,10 +243,12 @@ def _info_rows(runs: Sequence[int], last_round: int, info: Mapping[str, Any]) ->
     return {"run": run.ravel(), "round": round_.ravel(), "name": name.ravel(), "value": values.ravel()}
 
 
-def measured_quantities(metrics: Metrics, by_class: Metrics | None, classes: Sequence[str]) -> dict[str, np.ndarray]:
-    """The quantities [S, 1] that a task names in its test metrics, and the test accuracy of each class by its name.
+def measured_quantities(
+    metrics: Metrics, by_class: Metrics | None, own: Metrics | None, classes: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """The quantities [S, 1] that a task names, the test accuracy of each class, and that of the clients' own models.
 
-    `metrics` are [S], or client by client [S, C]; `by_class` [S, num_classes]. NaN where there are no examples.
+    `metrics` are [S], or client by client [S, C]; `by_class` [S, num_classes]; `own` [S, N]. NaN without examples.
     """
     over_clients = lambda values: np.asarray(values).reshape(len(values), -1).sum(axis=1)
     named = {name: tuple(map(over_clients, pair)) for name, pair in metrics.named.items()}
@@ -256,5 +258,10 @@ def measured_quantities(metrics: Metrics, by_class: Metrics | None, classes: Seq
             f"class_accuracy/{name}": (by_class.num_correct[:, number], by_class.num_examples[:, number])
             for number, name in enumerate(names)
         }
+    percentiles: dict[str, np.ndarray] = {}
+    if own is not None:
+        named["own_accuracy"] = over_clients(own.num_correct), over_clients(own.num_examples)
+        each = accuracy_percentiles(np.asarray(own.num_correct), np.asarray(own.num_examples))
+        percentiles = {f"own_accuracy_p{p}": each[:, [i]] for i, p in enumerate(PERCENTILES)}
     with np.errstate(invalid="ignore", divide="ignore"):
-        return {name: (total / count)[:, None] for name, (total, count) in named.items()}
+        return {name: (total / count)[:, None] for name, (total, count) in named.items()} | percentiles
