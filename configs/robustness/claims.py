@@ -13,7 +13,7 @@ import numpy as np
 
 from fedsim import Claim
 from fedsim.report.claims import MAX_LISTED, Kind, format_mean
-from fedsim.report.metric import ACCURACY, METRICS, Metric
+from fedsim.report.metric import ACCURACY, BACKDOOR, METRICS, Metric
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 
@@ -373,4 +373,39 @@ def combined(results: Results) -> list[Claim]:
             worst(pair, searching, num_root=100),
             90,
         ),
+    ]
+
+
+def adapters(results: Results) -> list[Claim]:
+    """Adapters that clients with wrong labels train: ARFL and robust rules beside the mean, which is FedAvg."""
+
+    def lead(rule: str, metric: Metric, values: Values) -> Numbers:
+        setting, mean = (results.find(server__aggregator=name, **values) for name in (rule, "fedavg"))
+        difference = results.difference(setting, mean, metric)
+        return [NOT_RUN if difference is None else difference]
+
+    every = ("arfl", "median", "multi_krum", "rfa")  # of ten, f = 4 makes the trimmed mean the median
+    no_f = ("arfl", "median", "rfa")  # of clean data Multi-Krum has f = 0, and is the mean
+    wrong, clean = {"corruption__fraction": 0.4}, {"corruption__fraction": 0.0}
+    characters = {"documentation__target": "character", **wrong}
+    shuffled, flipped, backdoored = (
+        {**characters, "corruption__kind": kind} for kind in ("shuffling", "flipping", "backdoor")
+    )
+    iid, separated = ({"documentation__target": "kind", "similarity__gamma": gamma} for gamma in (1.0, 0.0))
+    cases = (
+        ("next character, 40 % shuffled: {} is above the mean", every, above, ACCURACY, shuffled),
+        ("next character, 40 % of one class: {} is above the mean", every, above, ACCURACY, flipped),
+        ("next character, 40 % with backdoors: fewer succeed with {}", every, below, BACKDOOR, backdoored),
+        ("kind, IID, 40 % moved: {} is above the mean", every, above, ACCURACY, {**iid, **wrong}),
+        ("kind, separated, clean: {} is below the mean", no_f, below, ACCURACY, {**separated, **clean}),
+        (
+            "kind, separated, 40 % moved by a class: {} is below the mean",
+            every,
+            below,
+            ACCURACY,
+            {**separated, **wrong},
+        ),
+    )
+    return [
+        of(text.format(rule), lead(rule, metric, values)) for text, rules, of, metric, values in cases for rule in rules
     ]

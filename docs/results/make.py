@@ -137,8 +137,8 @@ def page(name: str, results: Results) -> str:
     preset = name.removeprefix(study).removeprefix("-")
     config, place = config_of(study), STUDIES[study].place
     command = f"fedsim run {config.relative_to(ROOT)}" + (f" --preset {preset}" if preset else "")
-    if not place:
-        seeds = sorted({str(seed) for setting in results.settings for _, seed in setting.draws})
+    seeds = sorted({str(seed) for setting in results.settings for _, seed in setting.draws})
+    if not place and len(seeds) > 1:  # otherwise the configuration has the splits
         command += f" --data.seed seed --sweep.seed {' '.join(seeds)}"
     header = config.read_text(encoding="utf-8").partition("\n#\n")[0]
     description = " ".join(line.removeprefix("#").strip() for line in header.splitlines())

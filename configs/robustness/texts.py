@@ -1,6 +1,6 @@
 """Texts of the adapters' study: a model reads Shakespeare, and clients adapt it to Python's documentation.
 
-`python configs/adapters/texts.py` trains the model and writes runs/adapters-base.npz.
+`python configs/robustness/texts.py` trains the model and writes runs/adapters-base.npz.
 """
 
 from pathlib import Path
