@@ -38,6 +38,11 @@ def has_clients(values: Mapping[str, Any]) -> bool:
     return name in WITH_CLIENTS or bool(values.get(f"{name.rpartition(':')[2]}.client"))
 
 
+def lists_names(config: Config) -> bool:
+    """Whether the run lists a client by its name."""
+    return any(isinstance(client, str) for client in (*config.corruption.clients, *config.attack.clients))
+
+
 def number_clients(config: Config, names: Sequence[str]) -> Config:
     """`config` with the numbers of listed clients in place of their `names`. Raises `ConfigError` for other names."""
     numbers = {name: number for number, name in enumerate(names)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedsim.config import adversaries
-from fedsim.config.clients import has_clients, number_clients
+from fedsim.config.clients import has_clients, lists_names, number_clients
 from fedsim.config.components import component_names, flatten, unmet
 from fedsim.config.fields import DEFAULTS, FIXED
 from fedsim.config.kinds import KINDS
@@ -81,10 +81,10 @@ class Experiment:
         sweep = tuple(block | {key: named(block[key])} if key in block else block for block in self.sweep)
         return replace(self, values=self.values | {key: natural}, sweep=sweep)
 
-    def runs(self, client_names: Callable[[Config], Sequence[str]] | None = None) -> list[Config]:
+    def runs(self, client_names: Callable[[Config], Sequence[str] | None] = lambda config: None) -> list[Config]:
         """The resolved points, those of one id once, with the most rounds. Raises `ConfigError` if one is invalid.
 
-        With the names of a run's clients, those that it lists by name are listed by number.
+        Clients that a run lists by name are listed by number if `client_names(run)` has the names of all.
 
         >>> import fedsim
         >>> [run.seed for run in fedsim.load({}, seed=fedsim.sweep([0, 1])).runs()]
@@ -93,7 +93,8 @@ class Experiment:
         runs: dict[str, Config] = {}
         try:
             for config in map(self.schema.resolve_converted, self.points(self.schema.convert)):
-                config = number_clients(config, client_names(config)) if client_names else config
+                if lists_names(config) and (names := client_names(config)) is not None:
+                    config = number_clients(config, names)
                 known = runs.setdefault(key := run_id(config), config)
                 if config.server.num_rounds > known.server.num_rounds:
                     runs[key] = config

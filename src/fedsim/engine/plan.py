@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from fedsim.config.clients import lists_names
 from fedsim.config.components import distinct_runs, without_effect
 from fedsim.config.experiment import Experiment
 from fedsim.config.roles import data_choice
@@ -82,7 +83,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
             raise ConfigError(f"{key}: has no effect: {reason}")
         if (choice := data_choice(config)) not in datasets:
             datasets[choice] = load_dataset(config, experiment.data)
-    if any(isinstance(client, str) for run in runs for client in (*run.corruption.clients, *run.attack.clients)):
+    if any(map(lists_names, runs)):
         runs = experiment.runs(lambda run: datasets[data_choice(run)].client_names)
         grouped = group_runs(runs)
     machine = machine or Machine.current()  # what has been loaded is no longer free

@@ -95,8 +95,14 @@ def data_keys(run: Run) -> tuple[tuple[str, Hashable], ...]:
 
 def planned(experiment: "Experiment", stored: Iterable[StoredRun]) -> list[Config]:
     """The runs of an experiment; clients that it lists by name have their numbers in the data of the stored runs."""
-    names = {data_keys(run.keys): run.group.record.client_names for run in stored}
-    return experiment.runs(lambda run: names.get(data_keys(configuration(flatten(run))), ()))
+    names: dict[Hashable, tuple[str, ...]] = {}
+
+    def client_names(config: Config) -> tuple[str, ...] | None:
+        if not names:
+            names.update({data_keys(run.keys): run.group.record.client_names for run in stored})
+        return names.get(data_keys(configuration(flatten(config))))
+
+    return experiment.runs(client_names)
 
 
 def is_in_memory(run: Run) -> bool:
