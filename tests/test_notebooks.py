@@ -1,11 +1,7 @@
 """The notebooks run, their claims hold, and each .ipynb is its .py with the output."""
 
-import os
-import pickle
 import runpy
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -100,57 +96,6 @@ def test_robustness(execute):
     weight, share = variables["on_malicious"]["min_max"]
     assert weight > share + 0.1
     assert variables["weights"].loc["rfa", "alie"] > 50
-
-
-RUN_ADAPTERS = """
-import pickle, runpy
-import jax, matplotlib, numpy as np
-import fedsim
-matplotlib.use("agg")
-variables = runpy.run_path("adapters.py")
-metrics = fedsim.evaluate(
-    variables["base_task"],
-    fedsim.Variables(variables["base"]),
-    variables["dataset"].x_test,
-    variables["dataset"].y_test,
-)
-chosen = {name: variables[name] for name in ("accuracy", "weights", "losses", "is_corrupted", "num_parameters")}
-chosen |= {"base_accuracy": metrics.num_correct / metrics.num_examples, "base": variables["base"]}
-chosen = jax.tree.map(np.asarray, chosen)
-with open("chosen.pickle", "wb") as file:
-    pickle.dump(chosen, file)
-"""
-
-
-@pytest.mark.docs
-def test_adapters(tmp_path):
-    """In a process with optimized code: it trains for longer than it compiles. On Shakespeare where it is there."""
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    shutil.copy(FOLDER / "adapters.py", tmp_path)
-    subprocess.run([sys.executable, "-c", RUN_ADAPTERS], cwd=tmp_path, env=environment, check=True)
-    variables = pickle.loads((tmp_path / "chosen.pickle").read_bytes())
-
-    size = variables["num_parameters"]
-    blocks = 2 * [(64, 3 * 64), (64, 64), (64, 256), (256, 64)]
-    assert size["adapters"] == sum(4 * (n + m) for n, m in [*blocks, (64, 128)])
-    assert size["all parameters"] == sum(a.size for a in jax.tree.leaves(variables["base"]))
-    assert size["all parameters"] > 10 * size["adapters"]
-
-    accuracy = variables["accuracy"]
-    clean, fedavg, arfl = "FedAvg, clean clients", "FedAvg, 40 % corrupted", "ARFL, 40 % corrupted"
-    assert accuracy["base"] == pytest.approx(variables["base_accuracy"], abs=1e-3)  # B = 0
-    assert accuracy[clean] > accuracy["base"]
-    assert accuracy[arfl] > accuracy["base"]
-    assert accuracy[arfl] > accuracy[fedavg]
-
-    corrupted = variables["is_corrupted"]
-    weights, losses = variables["weights"], variables["losses"][arfl]
-    assert corrupted.sum() == 4
-    for name in (clean, fedavg):
-        np.testing.assert_allclose(weights[name], 0.1, atol=1e-4)  # as λ is large, and clients have equal sizes
-    assert losses[:, corrupted].min(axis=1).min() > losses[0, ~corrupted].max()
-    assert weights[arfl][0, corrupted].sum() < 0.1
-    assert weights[arfl][-1, corrupted].sum() == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
