@@ -95,9 +95,9 @@ def test_accuracy_of_the_clients_own_models(tmp_path):
             accuracies.append((np.asarray(model(data.x_test)).argmax(axis=1) == data.y_test)[test_clients == client])
         own = info.filter((info["run"] == seed) & (info["round"] == 3))
         found = dict(zip(own["name"], own["value"], strict=True))
-        assert found["own_accuracy"] == pytest.approx(np.concatenate(accuracies).mean())
+        assert found["personal_accuracy"] == pytest.approx(np.concatenate(accuracies).mean())
         expected = np.percentile([accuracy.mean() for accuracy in accuracies], 50)
-        assert found["own_accuracy_p50"] == pytest.approx(expected)
+        assert found["personal_accuracy_p50"] == pytest.approx(expected)
 
 
 def test_examples_without_a_class_are_refused(tmp_path):

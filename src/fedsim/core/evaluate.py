@@ -15,7 +15,7 @@ from fedsim.core.types import Array, ClientData, ClientSlice, Metrics, Variables
 TestArray: TypeAlias = Shaped[Array | np.ndarray, "T ..."]
 
 BATCH_SIZE = 1000  # examples that are evaluated at a time
-OWN_BATCH_SIZE = 32  # of them, where each has a model of its own
+PERSONAL_BATCH_SIZE = 32  # of them, where each has a model of its own
 PERCENTILES = (10, 50, 90)  # over clients
 
 
@@ -54,7 +54,7 @@ def evaluate_clients(
     A function may give the model of each client. Examples of clients from `num_clients` on are left out.
     """
     x, y, clients = jnp.asarray(x), jnp.asarray(y), jnp.asarray(clients)
-    batch_size = OWN_BATCH_SIZE if callable(variables) else BATCH_SIZE
+    batch_size = PERSONAL_BATCH_SIZE if callable(variables) else BATCH_SIZE
 
     def example_metrics(example: tuple[Array, Array, Array]) -> Metrics:
         x, y, client = example

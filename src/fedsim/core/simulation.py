@@ -243,7 +243,7 @@ class Simulation:
         """The weights alpha [N] of all clients, or None if the rule keeps none; of a family, one for each server."""
         return self._method(hparams, state.round).server.client_weights(state.aggregator)
 
-    def own_models(self, state: SimulationState, hparams: HParams) -> Callable[[Array], Variables] | None:
+    def personal_models(self, state: SimulationState, hparams: HParams) -> Callable[[Array], Variables] | None:
         """The model of its own that a client has, by its number; None if the algorithm trains none."""
         personal = self._method(hparams, state.round).algorithm.personal
         if personal is None:

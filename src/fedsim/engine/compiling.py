@@ -110,9 +110,9 @@ def run_functions(inputs: Inputs) -> RunFunctions:
     simulation = build.simulation(group.configs[0], dataset, group.layout, method, largest)
     mesh, num_test_clients = inputs.shardings.mesh, dataset.num_test_clients
     num_classes = dataset.num_classes if group.configs[0].record.classes else 0
-    has_own_models = not group.layout.buffer_clients  # otherwise their states are on the host
+    has_personal_models = not group.layout.buffer_clients  # otherwise their states are on the host
     return RunFunctions(
-        simulation, group.max_rounds, num_test_clients, num_classes, has_own_models, mesh, inputs.shared_spec
+        simulation, group.max_rounds, num_test_clients, num_classes, has_personal_models, mesh, inputs.shared_spec
     )
 
 

@@ -126,7 +126,7 @@ class GroupRun:
             executables.measure(state, runs.hparams, inputs.shared.frozen, inputs.evaluation)
             for state, runs in zip(states, inputs.batches, strict=True)
         ]
-        metrics, alpha, validation, by_class, own = self._join(measured)
+        metrics, alpha, validation, by_class, personal = self._join(measured)
         alpha = self._family.own_alpha(alpha, self._config)
         success: Metrics | None = None
         if executables.success is not None and inputs.backdoors is not None:
@@ -149,7 +149,7 @@ class GroupRun:
                 last_only = record.clients == "evaluated"
                 rows = client_rows(runs, completed, records, metrics, alpha, clients, last_only)
                 tables["clients"] = rows
-        quantities = measured_quantities(metrics, by_class, own, self._dataset.label_names)
+        quantities = measured_quantities(metrics, by_class, personal, self._dataset.label_names)
         if info := info_rows(runs, completed, {} if records is None else records.info, quantities):
             tables["info"] = info
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()

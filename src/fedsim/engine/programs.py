@@ -35,7 +35,7 @@ class RunFunctions:
     """C, clients that have test examples."""
     num_classes: int = 0
     """Classes whose test examples are measured apart; 0: none."""
-    has_own_models: bool = False
+    has_personal_models: bool = False
     """Whether clients' own models, if the algorithm trains them, can be measured on their test examples."""
     mesh: Mesh | None = None
     """The devices; None for a single one."""
@@ -80,14 +80,14 @@ class RunFunctions:
                 metrics = evaluate_clients(task, variables, data.x, data.y, data.clients, self.num_test_clients)
             validation = data.validation
             validated = None if validation is None else evaluate(task, variables, validation.x, validation.y)
-            by_class = own = None
+            by_class = personal = None
             if self.num_classes:
                 by_class = evaluate_clients(task, variables, data.x, data.y, data.y, self.num_classes)
-            models = self.simulation.own_models(state, hparams) if self.has_own_models else None
+            models = self.simulation.personal_models(state, hparams) if self.has_personal_models else None
             if models is not None and data.clients is not None:
                 num_clients = jax.tree.leaves(state.client_states)[0].shape[0]
-                own = evaluate_clients(task, models, data.x, data.y, data.clients, num_clients)
-            return Measured(metrics, self.simulation.client_weights(state, hparams), validated, by_class, own)
+                personal = evaluate_clients(task, models, data.x, data.y, data.clients, num_clients)
+            return Measured(metrics, self.simulation.client_weights(state, hparams), validated, by_class, personal)
 
         return self.map(measure_run, (states, hparams), frozen, evaluation)
 
@@ -127,7 +127,7 @@ class Measured(NamedTuple):
     """On the validation data [S]."""
     by_class: Metrics | None
     """On the test examples of each class [S, num_classes], if they are recorded."""
-    own: Metrics | None
+    personal: Metrics | None
     """Of each client's own model on its test examples [S, N], if the algorithm trains such models."""
 
 

@@ -244,11 +244,11 @@ def _info_rows(runs: Sequence[int], last_round: int, info: Mapping[str, Any]) ->
 
 
 def measured_quantities(
-    metrics: Metrics, by_class: Metrics | None, own: Metrics | None, classes: Sequence[str]
+    metrics: Metrics, by_class: Metrics | None, personal: Metrics | None, classes: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """The quantities [S, 1] that a task names, the test accuracy of each class, and that of the clients' own models.
+    """The quantities [S, 1] that a task names, the test accuracy of each class, and that of personal models.
 
-    `metrics` are [S], or client by client [S, C]; `by_class` [S, num_classes]; `own` [S, N]. NaN without examples.
+    `metrics` are [S], or client by client [S, C]; `by_class` [S, num_classes]; `personal` [S, N]. NaN without examples.
     """
     over_clients = lambda values: np.asarray(values).reshape(len(values), -1).sum(axis=1)
     named = {name: tuple(map(over_clients, pair)) for name, pair in metrics.named.items()}
@@ -259,9 +259,9 @@ def measured_quantities(
             for number, name in enumerate(names)
         }
     percentiles: dict[str, np.ndarray] = {}
-    if own is not None:
-        named["own_accuracy"] = over_clients(own.num_correct), over_clients(own.num_examples)
-        each = accuracy_percentiles(np.asarray(own.num_correct), np.asarray(own.num_examples))
-        percentiles = {f"own_accuracy_p{p}": each[:, [i]] for i, p in enumerate(PERCENTILES)}
+    if personal is not None and np.any(personal.num_examples):
+        named["personal_accuracy"] = over_clients(personal.num_correct), over_clients(personal.num_examples)
+        each = accuracy_percentiles(np.asarray(personal.num_correct), np.asarray(personal.num_examples))
+        percentiles = {f"personal_accuracy_p{p}": each[:, [i]] for i, p in enumerate(PERCENTILES)}
     with np.errstate(invalid="ignore", divide="ignore"):
         return {name: (total / count)[:, None] for name, (total, count) in named.items()} | percentiles
