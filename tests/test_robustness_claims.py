@@ -59,8 +59,8 @@ def claims(load):
 
 def test_every_conclusion_finds_its_runs(claims):
     every = [claim for of_study in claims.values() for claim in of_study]
-    assert len(claims) == 7
-    assert Counter(claim.kind for claim in every) == {"direction": 11, "mean": 33, "not above": 4}
+    assert len(claims) == 8
+    assert Counter(claim.kind for claim in every) == {"direction": 34, "mean": 33, "not above": 4}
     assert {numbers.shape for claim in every for numbers in claim.numbers} == {(len(SPLITS),)}
     assert len({claim.text for claim in every}) == len(every)
 
@@ -93,7 +93,7 @@ def test_parts_that_were_not_run(load, claims):
 
 def test_the_page_counts_them_by_kind(claims):
     text = text_of("docs/robustness.md")
-    assert "11 need an interval over the splits" in text
+    assert "34 need an interval over the splits" in text
     assert "33 are about a mean only" in text
     assert '4 say "no evidence"' in text
 

@@ -85,12 +85,8 @@ def test_accuracy_of_the_clients_own_models(tmp_path):
     for seed in (0, 1):
         accuracies = []
         for client in range(3):
-            alone = {
-                "client__algorithm": "fedavg",
-                "corruption__kind": "exclude",
-                "corruption__clients": OTHERS[client],
-            }
-            single = fedsim.load(without_lam, data=data, seed=seed, corruption__clients=OTHERS[client], **alone)
+            alone = {"corruption__kind": "exclude", "corruption__clients": OTHERS[client]}
+            single = fedsim.load(without_lam, data=data, seed=seed, client__algorithm="fedavg", **alone)
             model = fedsim.run(single, out=tmp_path / f"{seed}-{client}", progress=False).model(0, data)
             accuracies.append((np.asarray(model(data.x_test)).argmax(axis=1) == data.y_test)[test_clients == client])
         own = info.filter((info["run"] == seed) & (info["round"] == 3))
