@@ -61,13 +61,13 @@ def attacks(*kinds: str) -> list[Values]:
 
 
 class Study:
-    """Accuracies in percent, by split, of runs on the digits."""
+    """Accuracies in percent, by split, of runs on a data set."""
 
-    def __init__(self, results: Results) -> None:
-        self._results = results
+    def __init__(self, results: Results, data: str = "digits") -> None:
+        self._results, self._data = results, data
 
     def find(self, rule: str, values: Values) -> Setting | None:
-        return self._results.find(data__name="digits", server__aggregator=rule, **values)
+        return self._results.find(data__name=self._data, server__aggregator=rule, **values)
 
     def numbers(self, setting: Setting | None, metric: Metric = ACCURACY) -> np.ndarray:
         values = self._results.numbers(setting, metric)
@@ -76,13 +76,13 @@ class Study:
     def accuracy(self, rule: str, values: Values) -> np.ndarray:
         return self.numbers(self.find(rule, values))
 
-    def difference(self, setting: Setting | None, reference: Setting | None) -> np.ndarray:
-        values = self._results.difference(setting, reference)
+    def difference(self, setting: Setting | None, reference: Setting | None, metric: Metric = ACCURACY) -> np.ndarray:
+        values = self._results.difference(setting, reference, metric)
         return NOT_RUN if values is None else values
 
-    def lead(self, rule: str, baseline: str, values: Values) -> np.ndarray:
-        """The accuracy of `rule` minus that of `baseline`."""
-        return self.difference(self.find(rule, values), self.find(baseline, values))
+    def lead(self, rule: str, baseline: str, values: Values, metric: Metric = ACCURACY) -> np.ndarray:
+        """The accuracy, or another metric, of `rule` minus that of `baseline`."""
+        return self.difference(self.find(rule, values), self.find(baseline, values), metric)
 
     def worst(self, rule: str, values: Values, cases: Iterable[Values]) -> Setting | None:
         """The setting of the case with the lowest mean."""
@@ -379,11 +379,7 @@ def combined(results: Results) -> list[Claim]:
 def adapters(results: Results) -> list[Claim]:
     """Adapters that clients with wrong labels train: ARFL and robust rules beside the mean, which is FedAvg."""
 
-    def lead(rule: str, metric: Metric, values: Values) -> Numbers:
-        setting, mean = (results.find(server__aggregator=name, **values) for name in (rule, "fedavg"))
-        difference = results.difference(setting, mean, metric)
-        return [NOT_RUN if difference is None else difference]
-
+    study = Study(results, "documentation")
     every = ("arfl", "median", "multi_krum", "rfa")  # of ten, f = 4 makes the trimmed mean the median
     no_f = ("arfl", "median", "rfa")  # of clean data Multi-Krum has f = 0, and is the mean
     wrong, clean = {"corruption__fraction": 0.4}, {"corruption__fraction": 0.0}
@@ -407,5 +403,7 @@ def adapters(results: Results) -> list[Claim]:
         ),
     )
     return [
-        of(text.format(rule), lead(rule, metric, values)) for text, rules, of, metric, values in cases for rule in rules
+        of(text.format(rule), [study.lead(rule, "fedavg", values, metric)])
+        for text, rules, of, metric, values in cases
+        for rule in rules
     ]

@@ -180,9 +180,9 @@ class Result:
 
     @cached_property
     def info(self) -> "pl.DataFrame":
-        """One row per run, round and quantity that the rule reports, or that tests of the model name.
+        """One row per run, round and quantity that the rule reports, or that is measured on the test examples.
 
-        The latter are `Metrics.named` of a task, and `class_accuracy/<name>` with `record.classes`.
+        The latter are a task's `Metrics.named`, `class_accuracy/<name>` (`record.classes`) and `personal_accuracy`.
         """
         return self._read("info")
 

@@ -118,7 +118,7 @@ def check(text):
         ("[corruption]\nkind = 'shufling'", 'got "shufling"; did you mean shuffling?'),
         (
             "[corruption]\nclients = [20]",
-            "must be numbers from 0 to 19, or names in quotes, got 20",
+            "corruption.clients: must be numbers from 0 to 19, or names in quotes, got 20",
         ),
         ("[corruption]\nclients = [9, 1, 9]", "corruption.clients: must be different clients, got 9 twice"),
         ("[attack]\nclients = [4, 4]", "attack.clients: must be different clients, got 4 twice"),

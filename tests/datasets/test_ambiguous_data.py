@@ -45,7 +45,8 @@ def test_characters_that_are_no_class_of_a_text_model_raise():
         with pytest.raises(ConfigError, match=rf"^model\.name: char_lstm .* inputs must be 0 to 1, got {value};"):
             plan(x, x_test)
     assert plan(texts, texts, "transformer").groups
-    with pytest.raises(ConfigError, match=r"transformer .* got 10; set transformer\.vocabulary_size = 11 for"):
+    message = r"^model\.name: transformer .* got 10; set transformer\.vocabulary_size = 11 for"
+    with pytest.raises(ConfigError, match=message):
         plan(10 * texts, texts, "transformer")
 
 

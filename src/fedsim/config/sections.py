@@ -104,6 +104,11 @@ class CorruptionConfig:
     ] = 0
     end_round: Annotated[NonNegativeInt, Traced(), "last round with corruption and attack; 0: the run's last"] = 0
 
+    @property
+    def rounds(self) -> tuple[int, int]:
+        """The first and the last round with corruption."""
+        return self.start_round, self.end_round or MAX_INT
+
 
 @dataclass(frozen=True)
 class AttackConfig:

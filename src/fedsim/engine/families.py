@@ -18,7 +18,7 @@ from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
 from fedsim.engine.data import find_trigger
 from fedsim.engine.family import Family
-from fedsim.engine.inputs import changed_fields
+from fedsim.engine.inputs import changed_fields, is_delayed
 from fedsim.engine.layout import Layout
 from fedsim.engine.memory import attack_bytes, server_bytes
 
@@ -124,9 +124,8 @@ def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashab
     Of the keys of data, only the seed is left out: splits of a data set have similar shapes, so one layout suits all.
     """
     keys = tuple(pair for pair in part(configs[0], *SHAPE, Role.DATA) if pair[0] != "data.seed")
-    is_delayed = any(config.corruption.start_round or config.corruption.end_round for config in configs)
     change_task = build.change_task(configs[0])
-    return keys, changed_fields(configs), change_task, is_delayed, dataset.spec, dataset.num_test_clients
+    return keys, changed_fields(configs), change_task, is_delayed(configs), dataset.spec, dataset.num_test_clients
 
 
 def _split(groups: Sequence[Group], available: int) -> list[tuple[tuple[Settings, ...], str]]:

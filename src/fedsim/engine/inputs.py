@@ -74,6 +74,11 @@ class EvaluationData(NamedTuple):
     """Clean validation examples."""
 
 
+def is_delayed(configs: Sequence[Config]) -> bool:
+    """Whether a run has rounds without its corruption."""
+    return any(config.corruption.rounds != (0, MAX_INT) for config in configs)
+
+
 def changed_fields(configs: Sequence[Config]) -> frozenset[str]:
     """The fields of the clients' data that the corruptions of the runs change, and "malicious" if a run has such."""
     return frozenset().union(*map(_fields_of, by_corruption(configs)))
@@ -106,9 +111,8 @@ def make_run_inputs(
         factory = factories.factory_of(config, "corruption.kind")
         parts.append(_corrupt_runs(factory, config, spec, changed, np.asarray(draws, np.int32)[first], data, order))
     changes = in_order(parts, positions_of)
-    rounds = [(config.corruption.start_round, config.corruption.end_round or MAX_INT) for config in configs]
-    is_delayed = {*rounds} != {(0, MAX_INT)}
-    return RunInputs(keys, hparams, changes, jnp.asarray(rounds, jnp.int32) if is_delayed else None)
+    rounds = jnp.asarray([config.corruption.rounds for config in configs], jnp.int32) if is_delayed(configs) else None
+    return RunInputs(keys, hparams, changes, rounds)
 
 
 def _first_of_each(draws: Sequence[Hashable]) -> tuple[np.ndarray, np.ndarray | None]:

@@ -20,6 +20,21 @@ from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs
 from fedsim.engine.layout import RUNS
 
 
+class Measured(NamedTuple):
+    """What is measured of the models of S runs after a round."""
+
+    test: Metrics
+    """Sums over all test examples [S] or, if these belong to clients, over those of each client [S, C]."""
+    alpha: Array | None
+    """Weights [S, N] of all clients, if the rule has them."""
+    validation: Metrics | None
+    """On the validation data [S]."""
+    by_class: Metrics | None
+    """On the test examples of each class [S, num_classes], if they are recorded."""
+    personal: Metrics | None
+    """Of each client's own model on its test examples [S, N], if the algorithm trains such models."""
+
+
 @dataclass(frozen=True)
 class RunFunctions:
     """A family's programs as pure functions of a batch of S runs, arrays [S, ...], to be jitted by the caller.
@@ -68,7 +83,7 @@ class RunFunctions:
 
     def measure(
         self, states: SimulationState, hparams: HParams, frozen: PyTree, evaluation: EvaluationData
-    ) -> "Measured":
+    ) -> Measured:
         """What is measured of the models [S]."""
 
         def measure_run(args: tuple[SimulationState, HParams], frozen: PyTree, data: EvaluationData) -> Measured:
@@ -114,21 +129,6 @@ class RunFunctions:
         specs = (P(RUNS), *(self.shared_spec if isinstance(a, SharedInputs) else P() for a in shared))
         sharded = jax.shard_map(map_local, mesh=self.mesh, in_specs=specs, out_specs=P(RUNS), check_vma=False)
         return sharded(runs, *shared)
-
-
-class Measured(NamedTuple):
-    """What is measured of the models of S runs after a round."""
-
-    test: Metrics
-    """Sums over all test examples [S] or, if these belong to clients, over those of each client [S, C]."""
-    alpha: Array | None
-    """Weights [S, N] of all clients, if the rule has them."""
-    validation: Metrics | None
-    """On the validation data [S]."""
-    by_class: Metrics | None
-    """On the test examples of each class [S, num_classes], if they are recorded."""
-    personal: Metrics | None
-    """Of each client's own model on its test examples [S, N], if the algorithm trains such models."""
 
 
 class Executables(NamedTuple):
