@@ -8,7 +8,7 @@ import pytest
 import fedsim
 from fedsim import DataSpec
 from fedsim.core.corrupt import corrupt, corrupt_inputs
-from fedsim.corruption import backdoor, noisy, shift
+from fedsim.corruption import backdoor, mix, noisy, shift, shuffling
 
 NUM_EXAMPLES = np.asarray([17, 1, 40, 0, 23, 31, 8, 55, 12, 60])
 OWNERS = np.repeat(np.arange(10, dtype=np.int32), NUM_EXAMPLES)
@@ -18,6 +18,10 @@ CASES = {
     "noisy float images": (noisy(std=0.3), DataSpec("image", "classes", 5, (16, 16, 1), "float32")),
     "noisy texts": (noisy(), DataSpec("text", "classes", 80, (20,), "int8")),
     "backdoor": (backdoor(rate=0.7), DataSpec("image", "classes", 5, (9, 7, 1), "uint8")),
+    "several": (
+        mix(shuffling(), noisy(), backdoor(rate=0.7)),
+        DataSpec("image", "classes", 5, (9, 7, 1), "uint8"),
+    ),
 }
 
 
@@ -53,3 +57,5 @@ def test_the_inputs_are_those_of_the_whole_corruption(name):
 def test_what_depends_on_the_inputs_of_all_clients_cannot_be_done_for_some():
     assert noisy(text_noise="replace").change_inputs is None
     assert shift().change_inputs is None
+    assert mix(noisy(), shift()).change_inputs is None
+    assert mix(noisy(), shuffling()).change_inputs is not None

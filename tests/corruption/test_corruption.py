@@ -72,6 +72,40 @@ def test_flipping_to_the_opposite_class(data):
     assert flipped.tolist() == [*(2 - y[:last]), *y[last:]]
 
 
+def test_of_several_corruptions_each_corrupted_client_has_one_in_turn(data):
+    """As if each were alone, on its clients, with its part of the key."""
+    kinds = "shuffling", "symmetric", "shift"
+    mixed = fedsim.corruption.mix(*(find("corruption.kind", kind).make() for kind in kinds))
+    assert mixed.changed_fields == {"x", "y"}
+    after = fedsim.corrupt(mixed, KEY, data, VECTORS, 0, client_ids=[0, 2, 3, 5, 6, 7])
+    keys = jax.random.split(jax.random.split(KEY)[1], 3)
+    expected = data
+    for kind, key, clients in zip(kinds, keys, ([0, 5], [2, 6], [3, 7]), strict=True):
+        is_corrupted = jnp.isin(jnp.arange(len(COUNTS)), jnp.asarray(clients))
+        alone = find("corruption.kind", kind).make().apply(data, is_corrupted, VECTORS, key)
+        is_changed = np.isin(example_owners(data), clients)
+        x, y = np.where(is_changed[:, None], alone.x, expected.x), np.where(is_changed, alone.y, expected.y)
+        expected = expected._replace(x=x, y=y)
+    np.testing.assert_array_equal(after.x, expected.x)
+    np.testing.assert_array_equal(after.y, expected.y)
+    assert (np.asarray(after.x) != data.x).any()
+    assert (np.asarray(after.y) != data.y).any()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "message"),
+    [
+        ("shuffling+exclude", "one that excludes clients must be the only one"),
+        ("backdoor+shuffling+backdoor", r"at most one may aim at a class \(backdoor, targeted\)"),
+        ("shuffling+shift", "inputs must be float32, got uint8"),
+    ],
+)
+def test_corruptions_that_do_not_go_together_or_with_the_data(kinds, message):
+    mixed = fedsim.corruption.mix(*(find("corruption.kind", kind).make() for kind in kinds.split("+")))
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        mixed.validate(IMAGES)
+
+
 def make_image_data(x):
     """Two clients with 200 images each."""
     zeros = np.zeros(400, int)

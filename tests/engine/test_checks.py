@@ -50,7 +50,7 @@ def test_a_corruption_with_the_arguments_of_earlier_versions(plugin):
 
 
 def test_a_corruption_that_makes_labels_which_are_no_classes(plugin, tmp_path):
-    plan = make_plan(parse(SMALL, {"corruption.kind": "plugin.py:one_more", "corruption.fraction": 0.5}))
+    plan = make_plan(parse(SMALL, {"corruption.kind": "shuffling+plugin.py:one_more", "corruption.fraction": 0.5}))
     with pytest.raises(ConfigError, match=r"^corruption\.kind: .*0 to 9 .*got 10 from plugin\.py:one_more"):
         run_plan(plan, tmp_path / "run")
 

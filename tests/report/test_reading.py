@@ -102,6 +102,12 @@ def test_functions_of_the_same_name_are_distinguished(tmp_path):
     assert labels(["own.py:Shuffling"]) == {"own.py:Shuffling": "Shuffling (own.py)"}
 
 
+def test_each_of_several_corruptions_is_labeled(tmp_path):
+    mixed = plugin_run(**{"corruption.kind": "noisy+/home/me/things.py:blank"})
+    (table,) = report.accuracy_tables(report.load(make_folder(tmp_path / "a", [mixed])))
+    assert [column.label for column in table.columns] == ["Noisy+blank 30 %"]
+
+
 def test_several_folders_are_read_as_one(tmp_path):
     first = [run for run in GRID if run["seed"] < 2 and run["server.aggregator"] != "rfa"]
     whole = report.load(make_folder(tmp_path / "one", GRID))

@@ -9,7 +9,7 @@ import msgspec
 
 from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
-from fedsim.config.registry import Factory, find
+from fedsim.config.registry import Factory, find, split_names
 from fedsim.config.schema import Config
 
 
@@ -17,7 +17,7 @@ def component_names(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, name) of every component that a configuration by dotted key names."""
     for key in KINDS:
         value = values.get(key) or ()
-        yield from ((key, name) for name in ([value] if isinstance(value, str) else value))
+        yield from ((key, name) for name in (split_names(key, value) if isinstance(value, str) else value))
 
 
 def flatten(config: Config) -> dict[str, Any]:

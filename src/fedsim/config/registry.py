@@ -44,6 +44,11 @@ def find(key: str, name: str) -> Factory:
     return _find_plugin(key, name) if ":" in name else _find_built_in(key, name)
 
 
+def split_names(key: str, value: str) -> list[str]:
+    """The components that a value under `key` names: several corruptions as "shuffling+noisy", of all others one."""
+    return value.split("+") if key == "corruption.kind" else [value]
+
+
 @cache
 def _find_built_in(key: str, name: str) -> Factory:
     module, _, function = lookup(key, name, KINDS[key].built_in).partition(":")

@@ -90,7 +90,9 @@ class DataConfig:
 class CorruptionConfig:
     """Corrupted training data, and which clients have it."""
 
-    kind: Annotated[str, "corruption of the training data of corrupted clients"] = "none"
+    kind: Annotated[
+        str, 'corruption of the training data of corrupted clients; of several, "a+b", each has one, in turn'
+    ] = "none"
     fraction: Annotated[Fraction, Traced(), "fraction of the clients that are corrupted"] = 0.0
     rounding: Annotated[
         Literal["nearest", "down"], "rounding of that fraction to whole clients; nearest: halves to the even number"

@@ -12,7 +12,7 @@ from fedsim.config import adversaries, bundled
 from fedsim.config.experiment import Block, Experiment
 from fedsim.config.fields import FIXED, Field
 from fedsim.config.kinds import KINDS
-from fedsim.config.registry import did_you_mean, find, lookup, nearest, resolve_path, section_of
+from fedsim.config.registry import did_you_mean, find, lookup, nearest, resolve_path, section_of, split_names
 from fedsim.config.resolve import Schema, schema
 from fedsim.config.values import DEFAULT, Sweep, list_element, to_plain
 from fedsim.errors import ConfigError
@@ -136,9 +136,9 @@ def from_tables(
         kind = ".".join(key.split(".")[-2:])
         if kind not in KINDS or not isinstance(value, str):
             return value
-        name = resolve_path(value, folder)
-        named[kind, name] = None
-        return name
+        names = [resolve_path(name, folder) for name in split_names(kind, value)]
+        named.update(((kind, name), None) for name in names)
+        return "+".join(names)
 
     document, changes = to_plain(tables, name_component), to_plain(overrides or {})
     sections = frozenset(section_of(key, word) for key, word in named)

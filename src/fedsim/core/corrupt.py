@@ -1,7 +1,7 @@
 """The contract of corruptions, and corrupting the data of some clients. Corruptions are in `fedsim.corruption`."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 import jax
@@ -15,7 +15,7 @@ from fedsim.core.types import Array, ClientData, DataSpec
 
 Clients: TypeAlias = Bool[Array, " N"]  # a selection of all clients
 
-__all__ = ["draw_labels", "example_owners", "require_classes"]  # of `fedsim.corruption`
+__all__ = ["draw_labels", "example_owners", "mix", "require_classes"]  # of `fedsim.corruption`
 
 
 def accept_any_data(spec: DataSpec) -> None:
@@ -114,6 +114,55 @@ def require_classes(spec: DataSpec) -> None:
     """The `Corruption.validate` of label noise: raises `ValueError` if the targets are not classes."""
     if spec.targets != "classes":
         raise ValueError(f"targets must be classes, got {spec.targets}")
+
+
+def mix(*corruptions: Corruption) -> Corruption:
+    """Each corrupted client has one of `corruptions`, in turn by the clients' numbers.
+
+    One that is given twice is that of twice as many clients. At most one may have a trigger, and none may change the
+    numbers of examples; `validate` says so.
+    """
+    triggers = [part.trigger for part in corruptions if part.trigger]
+    of_inputs = [part.change_inputs for part in corruptions if "x" in part.changed_fields]
+
+    def split(corrupted: Clients, key: Array) -> Iterator[tuple[Corruption, Clients, Array]]:
+        turns = (jnp.cumsum(corrupted) - 1) % len(corruptions)
+        keys = jax.random.split(key, len(corruptions))
+        return ((part, corrupted & (turns == turn), keys[turn]) for turn, part in enumerate(corruptions))
+
+    def apply(data: ClientData, corrupted: Clients, spec: DataSpec, key: Array) -> ClientData:
+        for part, clients, part_key in split(corrupted, key):
+            data = part.apply(data, clients, spec, part_key)
+        return data
+
+    def change_inputs(x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec, key: Array) -> Array:
+        for part, clients, part_key in split(corrupted, key):
+            if part.change_inputs:
+                x = part.change_inputs(x, positions, owners, clients, spec, part_key)
+        return x
+
+    def validate(spec: DataSpec) -> None:
+        for part in corruptions:
+            check_key_order(part)
+            part.validate(spec)
+            if "num_examples" in part.changed_fields:
+                raise ValueError("one that excludes clients must be the only one")
+        if len(triggers) > 1:
+            raise ValueError("at most one may aim at a class (backdoor, targeted)")
+
+    def change_task(task: Task, spec: DataSpec) -> Task:
+        for part in corruptions:
+            task = part.change_task(task, spec) if part.change_task else task
+        return task
+
+    return Corruption(
+        apply,
+        frozenset().union(*(part.changed_fields for part in corruptions)),
+        validate,
+        triggers[0] if triggers else None,
+        change_inputs if of_inputs and all(of_inputs) else None,
+        change_task if any(part.change_task for part in corruptions) else None,
+    )
 
 
 def check_key_order(corruption: Corruption) -> None:

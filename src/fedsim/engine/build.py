@@ -11,7 +11,7 @@ from fedsim.config.roles import server_component, takes_rounds
 from fedsim.config.schema import Config
 from fedsim.core.branches import MethodFamily
 from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, Schedule, Task
-from fedsim.core.corrupt import Corruption
+from fedsim.core.corrupt import Corruption, mix
 from fedsim.core.layerwise import layerwise
 from fedsim.core.method import Method, MethodFunction, client_sgd, join_server
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
@@ -26,7 +26,8 @@ from fedsim.errors import ConfigError
 
 def corruption(config: Config) -> Corruption:
     """The corruption of the run's clients."""
-    return factories.build(config, "corruption.kind", config.corruption.kind)
+    built = [factories.build(config, factory.key, factory.name) for factory in factories.corruptions_of(config)]
+    return mix(*built) if len(built) > 1 else built[0]
 
 
 def change_task(config: Config) -> Callable[[Task, DataSpec], Task] | None:

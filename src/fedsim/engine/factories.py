@@ -11,7 +11,7 @@ import jax
 import optax
 
 from fedsim.config.components import factories, settings_for, traced_settings
-from fedsim.config.registry import Factory, find
+from fedsim.config.registry import Factory, find, split_names
 from fedsim.config.schema import Config
 from fedsim.core.contracts import Aggregator, Algorithm, Attack, PreAggregator
 from fedsim.core.corrupt import Corruption
@@ -51,6 +51,11 @@ def factory_of(config: Config, key: str) -> Factory:
     """The factory that `key` names, such as "model.name"; equal if its code is."""
     section, field = key.split(".")
     return find(key, getattr(getattr(config, section), field))
+
+
+def corruptions_of(config: Config) -> tuple[Factory, ...]:
+    """The factories that `corruption.kind` names."""
+    return tuple(find("corruption.kind", name) for name in split_names("corruption.kind", config.corruption.kind))
 
 
 def build(config: Config, key: str, name: str, *arguments: Any) -> Any:

@@ -209,7 +209,7 @@ class GroupRun:
 
     def _check_labels(self, inputs: PlacedInputs) -> None:
         """Raises `ConfigError` if a plug-in's corruption makes labels that are not among the classes."""
-        corruptions = {factories.factory_of(config, "corruption.kind") for config in self._configs}
+        corruptions = {factory for config in self._configs for factory in factories.corruptions_of(config)}
         plugins = [factory.name for factory in corruptions if factory.file is not None]
         num_classes = self._dataset.num_classes
         if not plugins or not num_classes or build.change_task(self._configs[0]) is not None:

@@ -108,8 +108,8 @@ def make_run_inputs(
         runs = [configs[position] for position in positions]
         draws = [(run.seed, num_corrupted(run, num_clients), num_malicious(run, num_clients)) for run in runs]
         first, order = _first_of_each(draws)
-        factory = factories.factory_of(config, "corruption.kind")
-        parts.append(_corrupt_runs(factory, config, spec, changed, np.asarray(draws, np.int32)[first], data, order))
+        named = factories.corruptions_of(config)
+        parts.append(_corrupt_runs(named, config, spec, changed, np.asarray(draws, np.int32)[first], data, order))
     changes = in_order(parts, positions_of)
     rounds = jnp.asarray([config.corruption.rounds for config in configs], jnp.int32) if is_delayed(configs) else None
     return RunInputs(keys, hparams, changes, rounds)
@@ -154,7 +154,7 @@ def run_keys(seed: Array) -> tuple[Array, Array]:
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _corrupt_runs(
-    factory: Hashable,
+    named: Hashable,
     config: Config,
     spec: DataSpec,
     changed: frozenset[str],
@@ -167,7 +167,7 @@ def _corrupt_runs(
     `draws` [S, 3] are seeds and the numbers of corrupted and of malicious clients. With `order` the results are those
     of the runs at these positions.
     """
-    del factory  # of the corruption: another factory is another program
+    del named  # the corruption's factories: another factory is another program
     corruption = build.corruption(config)
     declared = _fields_of(config)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedsim.config.components import component_names, flatten
 from fedsim.config.fields import DEFAULTS
 from fedsim.config.kinds import KINDS
+from fedsim.config.registry import split_names
 from fedsim.config.roles import NOT_IN_IDS
 from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.report.names import SweptValues, labels
@@ -67,8 +68,10 @@ def with_labels(runs: Sequence[Run]) -> list[Run]:
     shown = labels(name for _, name in _components(runs))
     if all(name == label for name, label in shown.items()):
         return list(runs)
-    label = lambda value: shown[value] if isinstance(value, str) else tuple(shown[name] for name in value)
-    return [run | {key: label(run[key]) for key in KINDS if run[key] is not None} for run in runs]
+
+    join = lambda key, value: "+".join(shown[name] for name in split_names(key, value))
+    label = lambda key, value: join(key, value) if isinstance(value, str) else tuple(shown[name] for name in value)
+    return [run | {key: label(key, run[key]) for key in KINDS if run[key] is not None} for run in runs]
 
 
 def _components(runs: Sequence[Run]) -> set[tuple[str, str]]:

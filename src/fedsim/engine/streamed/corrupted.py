@@ -48,18 +48,18 @@ def corrupt_buffers(
     parts = []
     for config, members in runs_of.items():
         runs = keys[np.asarray(members)], corrupted[np.asarray(members)], buffers[members]
-        factory = factories.factory_of(config, "corruption.kind")
-        parts.append(_corrupt_buffers(factory, config, spec, runs, (x, positions, owners)))
+        named = factories.corruptions_of(config)
+        parts.append(_corrupt_buffers(named, config, spec, runs, (x, positions, owners)))
     gathered: Array = in_order(parts, runs_of)
     return gathered
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _corrupt_buffers(
-    factory: Hashable, config: Config, spec: DataSpec, runs: tuple[Array, ...], buffers: tuple[Array, ...]
+    named: Hashable, config: Config, spec: DataSpec, runs: tuple[Array, ...], buffers: tuple[Array, ...]
 ) -> Array:
     """The inputs of runs (keys, corrupted, positions of their buffers), run by run, as in `_corrupt_runs`."""
-    del factory
+    del named
     corruption = build.corruption(config)
 
     def corrupt_run(run: tuple[Array, ...]) -> Array:
