@@ -96,6 +96,43 @@ def test_accuracy_of_the_clients_own_models(tmp_path):
         assert found["personal_accuracy_p50"] == pytest.approx(expected)
 
 
+def test_accuracy_after_local_steps_with_whole_batches(tmp_path):
+    """Gradient descent in float64 from the saved model; the labels of client 1 are flipped to the opposite class."""
+    rng = np.random.default_rng(1)
+    x, y, owners = rng.normal(size=(90, 4)).astype(np.float32), rng.integers(0, 3, 90), np.arange(90) % 3
+    data = fedsim.from_arrays(x[:45], y[:45], owners[:45], x[45:], y[45:], test_client_ids=owners[45:])
+    tables = {
+        "data": {"partition": "natural"},
+        "model": {"name": "logistic"},
+        "corruption": {"kind": "flipping", "clients": [1]},
+        "flipping": {"to": "opposite"},
+        "client": {"learning_rate": 0.5, "batch_size": 15},
+        "server": {"aggregator": "fedavg", "cohort_size": 3, "num_rounds": 2, "eval_every": 2},
+        "record": {"models": True, "local_steps": 4},
+    }
+    result = fedsim.run(fedsim.load(tables, data=data, seed=fedsim.sweep([0, 1])), out=tmp_path / "a", progress=False)
+    for seed in (0, 1):
+        params = result.model(seed, data).variables.params["Dense_0"]
+        accuracies = []
+        for client in range(3):
+            weights, bias = (np.asarray(params[name], np.float64) for name in ("kernel", "bias"))
+            train, test = owners[:45] == client, owners[45:] == client
+            labels = np.eye(3)[2 - y[:45][train] if client == 1 else y[:45][train]]
+            for _ in range(4):
+                logits = x[:45][train] @ weights + bias
+                error = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True) - labels
+                weights, bias = weights - 0.5 * x[:45][train].T @ error / 15, bias - 0.5 * error.mean(axis=0)
+            accuracies.append(((x[45:][test] @ weights + bias).argmax(axis=1) == y[45:][test]).mean())
+        own = result.info.filter((result.info["run"] == seed) & (result.info["round"] == 2))
+        found = dict(zip(own["name"], own["value"], strict=True))
+        assert found["personal_accuracy"] == pytest.approx(np.mean(accuracies))
+        assert found["personal_accuracy_p10"] == pytest.approx(np.percentile(accuracies, 10))
+    without_clients = fedsim.load(tables, data=fedsim.from_arrays(x[:45], y[:45], owners[:45], x[45:], y[45:]))
+    message = r"^record\.local_steps: must be 0 for arrays, whose test examples belong to no clients$"
+    with pytest.raises(ConfigError, match=message):
+        fedsim.run(without_clients, out=tmp_path / "b", progress=False)
+
+
 def test_examples_without_a_class_are_refused(tmp_path):
     x = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
     data = fedsim.from_arrays(x, x[:, 0], np.arange(12) % 3, x, x[:, 0])

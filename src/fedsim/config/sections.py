@@ -257,6 +257,10 @@ class RecordConfig:
     ] = True
     clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
     classes: Annotated[bool, "record the test accuracy of each class, as `class_accuracy/<name>`"] = False
+    local_steps: Annotated[
+        NonNegativeInt,
+        "if above 0, record `personal_accuracy`: of each client's own test examples, after so many local steps",
+    ] = 0
     models: Annotated[bool, "save each run's final model, as models/<id>.npz"] = False
     final_states: Annotated[bool, "save the final state of all runs, from which more rounds continue"] = False
     data: Annotated[bool, "save each run's training data, with corruption, as data/<id>.npz"] = False

@@ -1,6 +1,5 @@
 """Test metrics of a model, batch by batch."""
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 import jax
@@ -15,7 +14,7 @@ from fedsim.core.types import Array, ClientData, ClientSlice, Metrics, Variables
 TestArray: TypeAlias = Shaped[Array | np.ndarray, "T ..."]
 
 BATCH_SIZE = 1000  # examples that are evaluated at a time
-PERSONAL_BATCH_SIZE = 32  # of them, where each has a model of its own
+PERSONAL_BATCH_SIZE = 32  # of one client
 PERCENTILES = (10, 50, 90)  # over clients
 
 
@@ -42,33 +41,31 @@ def evaluate(task: Task, variables: Variables, x: TestArray, y: TestArray, batch
 
 
 def evaluate_clients(
-    task: Task,
-    variables: Variables | Callable[[Array], Variables],
-    x: TestArray,
-    y: TestArray,
-    clients: TestArray,
-    num_clients: int,
+    task: Task, variables: Variables, x: TestArray, y: TestArray, clients: TestArray, num_clients: int
 ) -> Metrics:
-    """Metrics [num_clients] of the model, summed over each client's examples; `clients` are the owners.
-
-    A function may give the model of each client. Examples of clients from `num_clients` on are left out.
-    """
+    """Metrics [num_clients] of the model, summed over each client's examples; `clients` are the owners."""
     x, y, clients = jnp.asarray(x), jnp.asarray(y), jnp.asarray(clients)
-    batch_size = PERSONAL_BATCH_SIZE if callable(variables) else BATCH_SIZE
 
-    def example_metrics(example: tuple[Array, Array, Array]) -> Metrics:
-        x, y, client = example
-        model = variables(client) if callable(variables) else variables
-        return task.metrics(model, x[None], y[None], jnp.ones(1, bool))
+    def example_metrics(example: tuple[Array, Array]) -> Metrics:
+        x, y = example
+        return task.metrics(variables, x[None], y[None], jnp.ones(1, bool))
 
-    metrics = jax.lax.map(example_metrics, (x, y, clients), batch_size=min(batch_size, x.shape[0]))
+    metrics = jax.lax.map(example_metrics, (x, y), batch_size=min(BATCH_SIZE, x.shape[0]))
     return jax.tree.map(lambda values: jax.ops.segment_sum(values, clients, num_clients), metrics)
 
 
-def evaluate_client(task: Task, variables: Variables, data: ClientData, client_id: Int[Array, ""]) -> Metrics:
+def by_client(x: Array, y: Array, clients: Array, num_clients: int) -> ClientData:
+    """Test examples sorted by the clients [T] that they belong to; those of clients from `num_clients` on come last."""
+    order, sizes = jnp.argsort(clients), jnp.bincount(clients, length=num_clients)
+    return ClientData(x[order], y[order], jnp.cumsum(sizes) - sizes, sizes, jnp.zeros(num_clients, bool))
+
+
+def evaluate_client(
+    task: Task, variables: Variables, data: ClientData, client_id: Int[Array, ""], batch_size: int = BATCH_SIZE
+) -> Metrics:
     """Metrics of the model summed over the examples of client `client_id` in `data`."""
     client = ClientSlice(client_id, data.offsets[client_id], data.num_examples[client_id])
-    batch_size = min(BATCH_SIZE, data.y.shape[0])
+    batch_size = min(batch_size, data.y.shape[0])
 
     def batch_metrics(i: Array) -> Metrics:
         return task.metrics(variables, *take_batch(data, client, i * batch_size + jnp.arange(batch_size)))

@@ -14,6 +14,7 @@ from fedsim.core.chain import ChainKeys, observe_losses, run_rule
 from fedsim.core.client import client_loss, take_batch
 from fedsim.core.contracts import LocalResult, LocalTraining, RootEvaluator, Task
 from fedsim.core.delay import DelayedCorruption, current_data, next_attack_state
+from fedsim.core.evaluate import PERSONAL_BATCH_SIZE, evaluate_client
 from fedsim.core.keys import InitialKeys, RoundKeys
 from fedsim.core.local import LocalSGD
 from fedsim.core.method import MethodFunction, check_method
@@ -243,12 +244,33 @@ class Simulation:
         """The weights alpha [N] of all clients, or None if the rule keeps none; of a family, one for each server."""
         return self._method(hparams, state.round).server.client_weights(state.aggregator)
 
-    def personal_models(self, state: SimulationState, hparams: HParams) -> Callable[[Array], Variables] | None:
-        """The model of its own that a client has, by its number; None if the algorithm trains none."""
-        personal = self._method(hparams, state.round).algorithm.personal
-        if personal is None:
-            return None
-        return lambda client: personal(jax.tree.map(lambda own: own[client], state.client_states), state.variables)
+    def personal_metrics(
+        self,
+        state: SimulationState,
+        data: ClientData | DelayedCorruption,
+        hparams: HParams,
+        test: ClientData,
+        num_steps: int = 0,
+    ) -> Metrics:
+        """Metrics [N] of each client's own model on its examples in `test`.
+
+        It is that of the algorithm, or the broadcast model if it trains none, after `num_steps` more local steps, with
+        the batches of the next round.
+        """
+        data, key = current_data(data, state.round), RoundKeys.of(state.key, state.round).training
+        method = self._method(hparams, state.round)
+        sgd = self._local_sgd(method, replace(self.training, steps=max(num_steps, 1)))
+        personal = method.algorithm.personal or (lambda client_state, broadcast: broadcast)
+
+        def measure(client: ClientSlice) -> Metrics:
+            client_state = jax.tree.map(lambda states: states[client.client_id], state.client_states)
+            model = personal(client_state, state.variables)
+            if num_steps:
+                model = sgd.train(model, data, client, jax.random.fold_in(key, client.client_id))
+            return evaluate_client(self.task, model, test, client.client_id, PERSONAL_BATCH_SIZE)
+
+        clients = ClientSlice(jnp.arange(data.num_examples.size), data.offsets, data.num_examples)
+        return map_clients(measure, (clients,), self._width, self.cohort.axis)
 
     def _method(self, hparams: HParams, round: Array) -> RoundMethod:
         method = self.method(hparams, round)

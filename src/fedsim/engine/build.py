@@ -10,7 +10,7 @@ from fedsim.config.components import traced_settings
 from fedsim.config.roles import server_component, takes_rounds
 from fedsim.config.schema import Config
 from fedsim.core.branches import MethodFamily
-from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, Schedule, Task
+from fedsim.core.contracts import Aggregator, Algorithm, Attack, ClientOptimizer, Schedule, Task
 from fedsim.core.corrupt import Corruption, mix
 from fedsim.core.layerwise import layerwise
 from fedsim.core.method import Method, MethodFunction, client_sgd, join_server
@@ -104,6 +104,12 @@ def client_optimizer(config: Config) -> Callable[[HParams], ClientOptimizer]:
         return ClientOptimizer(optax.chain(*clipping, make(hparams, rate)), rate)
 
     return make_optimizer
+
+
+def has_own_models(config: Config) -> bool:
+    """Whether the run's clients have models of their own: those of the algorithm, or the model after local steps."""
+    algorithm: Algorithm = factories.build_traced(config, "client.algorithm", config.client.algorithm)(hparams(config))
+    return bool(config.record.local_steps) or algorithm.personal is not None
 
 
 def method(config: Config) -> MethodFunction:

@@ -98,6 +98,8 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
             )
     if config.record.classes and not (dataset.num_classes and dataset.y_test.ndim == 1):
         raise ConfigError(f"record.classes: must be false for {dataset.name}, whose examples have no single class each")
+    if config.record.local_steps and not dataset.num_test_clients:
+        raise ConfigError(f"record.local_steps: must be 0 for {dataset.name}, whose test examples belong to no clients")
     if config.client.augmentation != "none" and dataset.train.x.ndim != 4:
         raise ConfigError(
             f'client.augmentation: must be "none" for {dataset.name}, whose inputs of shape '

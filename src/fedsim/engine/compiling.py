@@ -109,10 +109,10 @@ def run_functions(inputs: Inputs) -> RunFunctions:
     method, largest = family.method(dataset), family.max_num_examples
     simulation = build.simulation(group.configs[0], dataset, group.layout, method, largest)
     mesh, num_test_clients = inputs.shardings.mesh, dataset.num_test_clients
-    num_classes = dataset.num_classes if group.configs[0].record.classes else 0
-    has_personal_models = not group.layout.buffer_clients  # otherwise their states are on the host
+    record = group.configs[0].record
+    num_classes = dataset.num_classes if record.classes else 0
     return RunFunctions(
-        simulation, group.max_rounds, num_test_clients, num_classes, has_personal_models, mesh, inputs.shared_spec
+        simulation, group.max_rounds, num_test_clients, num_classes, record.local_steps, mesh, inputs.shared_spec
     )
 
 

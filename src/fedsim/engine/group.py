@@ -126,8 +126,14 @@ class GroupRun:
             executables.measure(state, runs.hparams, inputs.shared.frozen, inputs.evaluation)
             for state, runs in zip(states, inputs.batches, strict=True)
         ]
-        metrics, alpha, validation, by_class, personal = self._join(measured)
+        metrics, alpha, validation, by_class = self._join(measured)
         alpha = self._family.own_alpha(alpha, self._config)
+        personal: Metrics | None = None
+        if executables.personal is not None:
+            batches = zip(states, inputs.batches, strict=True)
+            personal = self._join(
+                [executables.personal(state, inputs.shared, runs, inputs.evaluation) for state, runs in batches]
+            )
         success: Metrics | None = None
         if executables.success is not None and inputs.backdoors is not None:
             success = self._join(

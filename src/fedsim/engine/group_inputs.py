@@ -16,7 +16,7 @@ from jax.sharding import Sharding
 
 from fedsim.config.components import distinct_runs
 from fedsim.core.types import ClientData, HParams, PyTree, RoundRecord, SimulationState
-from fedsim.engine import memory, processes
+from fedsim.engine import build, memory, processes
 from fedsim.engine.data import BackdoorTests, make_backdoor_tests
 from fedsim.engine.families import Group
 from fedsim.engine.family import Family
@@ -115,6 +115,9 @@ class Inputs:
             "chunk": (functions.chunk, (states, shared, runs, number)),
             "measure": (functions.measure, (states, runs.hparams, shared.frozen, evaluation)),
         }
+        has_own_models = build.has_own_models(self.group.configs[0])
+        if has_own_models and evaluation.clients is not None and not self.group.layout.buffer_clients:
+            programs["personal"] = functions.personal, (states, shared, runs, evaluation)
         if backdoors is not None:
             programs["success"] = functions.success, (states, shared.frozen, backdoors)
         return programs

@@ -12,7 +12,7 @@ import jax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from fedsim.core.evaluate import evaluate, evaluate_client, evaluate_clients
+from fedsim.core.evaluate import by_client, evaluate, evaluate_client, evaluate_clients
 from fedsim.core.simulation import Simulation
 from fedsim.core.types import Array, HParams, Metrics, PyTree, RoundRecord, SimulationState
 from fedsim.engine.data import BackdoorTests
@@ -31,8 +31,6 @@ class Measured(NamedTuple):
     """On the validation data [S]."""
     by_class: Metrics | None
     """On the test examples of each class [S, num_classes], if they are recorded."""
-    personal: Metrics | None
-    """Of each client's own model on its test examples [S, N], if the algorithm trains such models."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,8 @@ class RunFunctions:
     """C, clients that have test examples."""
     num_classes: int = 0
     """Classes whose test examples are measured apart; 0: none."""
-    has_personal_models: bool = False
-    """Whether clients' own models, if the algorithm trains them, can be measured on their test examples."""
+    local_steps: int = 0
+    """Steps that each client trains before its own model is measured."""
     mesh: Mesh | None = None
     """The devices; None for a single one."""
     shared_spec: PyTree = field(default_factory=P)
@@ -95,16 +93,28 @@ class RunFunctions:
                 metrics = evaluate_clients(task, variables, data.x, data.y, data.clients, self.num_test_clients)
             validation = data.validation
             validated = None if validation is None else evaluate(task, variables, validation.x, validation.y)
-            by_class = personal = None
+            by_class = None
             if self.num_classes:
                 by_class = evaluate_clients(task, variables, data.x, data.y, data.y, self.num_classes)
-            models = self.simulation.personal_models(state, hparams) if self.has_personal_models else None
-            if models is not None and data.clients is not None:
-                num_clients = jax.tree.leaves(state.client_states)[0].shape[0]
-                personal = evaluate_clients(task, models, data.x, data.y, data.clients, num_clients)
-            return Measured(metrics, self.simulation.client_weights(state, hparams), validated, by_class, personal)
+            return Measured(metrics, self.simulation.client_weights(state, hparams), validated, by_class)
 
         return self.map(measure_run, (states, hparams), frozen, evaluation)
+
+    def personal(
+        self, states: SimulationState, shared: SharedInputs, inputs: RunInputs, evaluation: EvaluationData
+    ) -> Metrics:
+        """Metrics [S, N] of each client's own model on its test examples."""
+
+        def measure_run(
+            args: tuple[SimulationState, RunInputs], shared: SharedInputs, evaluation: EvaluationData
+        ) -> Metrics:
+            (state, run), simulation, data = args, self._bind(shared), args[1].data(shared)
+            assert evaluation.clients is not None
+            num_clients = shared.train.num_examples.shape[0]
+            test = by_client(evaluation.x, evaluation.y, evaluation.clients, num_clients)
+            return simulation.personal_metrics(state, data, run.hparams, test, self.local_steps)
+
+        return self.map(measure_run, (states, inputs), shared, evaluation)
 
     def success(self, states: SimulationState, frozen: PyTree, backdoors: BackdoorTests) -> Metrics:
         """Metrics [S] on the triggered examples of each run's backdoor."""
@@ -137,6 +147,8 @@ class Executables(NamedTuple):
     init: jax.stages.Compiled
     chunk: jax.stages.Compiled
     measure: jax.stages.Compiled
+    personal: jax.stages.Compiled | None = None
+    """Measures clients' own models; None if they have none, or no test examples."""
     success: jax.stages.Compiled | None = None
     """Measures backdoors; None if no run has one."""
     initial_losses: jax.stages.Compiled | None = None

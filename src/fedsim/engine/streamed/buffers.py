@@ -48,6 +48,8 @@ def _needs_device(configs: Sequence[Config]) -> str:
     """Why the data have to be on the device; empty if they need not."""
     if configs[0].record.data:
         return "record.data = true"
+    if configs[0].record.local_steps:
+        return f"record.local_steps = {configs[0].record.local_steps}"
     for config in configs:
         corruption = build.corruption(config)
         if "x" in corruption.changed_fields and corruption.change_inputs is None:
