@@ -1,7 +1,6 @@
 """The round and the loop over rounds: pure functions on device, and the only owner of that loop."""
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 

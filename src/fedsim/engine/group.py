@@ -122,26 +122,19 @@ class GroupRun:
         records: RoundRecord | None,
     ) -> None:
         """Measures the models after `completed` rounds; callbacks get the rows since the last evaluation."""
-        measured = [
-            executables.measure(state, runs.hparams, inputs.shared.frozen, inputs.evaluation)
-            for state, runs in zip(states, inputs.batches, strict=True)
-        ]
-        metrics, alpha, validation, by_class = self._join(measured)
+        shared, test = inputs.shared, inputs.evaluation
+        measure, measure_personal, measure_success = executables.measure, executables.personal, executables.success
+        join = lambda call, batches: self._join([call(*batch) for batch in zip(states, batches, strict=True)])
+        metrics, alpha, validation, by_class = join(
+            lambda state, runs: measure(state, runs.hparams, shared.frozen, test), inputs.batches
+        )
         alpha = self._family.own_alpha(alpha, self._config)
         personal: Metrics | None = None
-        if executables.personal is not None:
-            batches = zip(states, inputs.batches, strict=True)
-            personal = self._join(
-                [executables.personal(state, inputs.shared, runs, inputs.evaluation) for state, runs in batches]
-            )
         success: Metrics | None = None
-        if executables.success is not None and inputs.backdoors is not None:
-            success = self._join(
-                [
-                    executables.success(state, inputs.shared.frozen, tests)
-                    for state, tests in zip(states, inputs.backdoors, strict=True)
-                ]
-            )
+        if measure_personal is not None:
+            personal = join(lambda state, runs: measure_personal(state, shared, runs, test), inputs.batches)
+        if measure_success is not None and inputs.backdoors is not None:
+            success = join(lambda state, tests: measure_success(state, shared.frozen, tests), inputs.backdoors)
         clients, configs = self._clients, self._configs
         runs, record = self._group.runs, self._config.record
         rounds = round_rows(configs, runs, completed, metrics, records, clients, success, validation)
