@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fedsim
+from fedsim.engine import make_plan
 from fedsim.errors import ConfigError
 
 MODEL = """
@@ -131,6 +132,14 @@ def test_accuracy_after_local_steps_with_whole_batches(tmp_path):
     message = r"^record\.local_steps: must be 0 for arrays, whose test examples belong to no clients$"
     with pytest.raises(ConfigError, match=message):
         fedsim.run(without_clients, out=tmp_path / "b", progress=False)
+
+
+def test_a_note_says_that_clients_have_no_test_examples_of_their_own():
+    plan = make_plan(fedsim.load({"client": {"algorithm": "ditto"}}))
+    assert plan.notes == (
+        "client.algorithm: ditto trains models of the clients' own, which are not measured: test examples of digits "
+        "belong to no clients",
+    )
 
 
 def test_examples_without_a_class_are_refused(tmp_path):

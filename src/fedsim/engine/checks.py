@@ -39,6 +39,12 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     check_plugins(configs, dataset)
     notes = [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
     notes += _note_trusted_client(configs, dataset)
+    if build.has_own_models(configs[0]) and not dataset.num_test_clients:
+        algorithm = configs[0].client.algorithm
+        notes.append(
+            f"client.algorithm: {algorithm} trains models of the clients' own, which are not measured: test examples of "
+            f"{dataset.name} belong to no clients"
+        )
     if configs[0].model.name in ("logistic", "mlp") and dataset.spec.inputs == "text":
         name = configs[0].model.name
         notes.append(f"model.name: {name} takes characters as numbers; char_lstm and transformer embed them")
