@@ -40,10 +40,9 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     notes = [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
     notes += _note_trusted_client(configs, dataset)
     if build.has_own_models(configs[0]) and not dataset.num_test_clients:
-        algorithm = configs[0].client.algorithm
         notes.append(
-            f"client.algorithm: {algorithm} trains models of the clients' own, which are not measured: test examples of "
-            f"{dataset.name} belong to no clients"
+            f"client.algorithm: {configs[0].client.algorithm} trains models of the clients' own, which are not "
+            f"measured: test examples of {dataset.name} belong to no clients"
         )
     if configs[0].model.name in ("logistic", "mlp") and dataset.spec.inputs == "text":
         name = configs[0].model.name
