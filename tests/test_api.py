@@ -222,6 +222,8 @@ def test_models_and_data_are_those_of_the_run(result):
     np.testing.assert_allclose(accuracies, last, rtol=1e-6)
     with pytest.raises(ValueError, match=r"x: must have the shape \[M, 8, 8, 1\], got \[3, 64\]"):
         models[0](np.zeros((3, 64)))
+    with pytest.raises(ValueError, match=r"x: must be whole numbers from 0 to 255, .* got float32"):
+        models[0](models[0].dataset.x_test / np.float32(255))
     assert result.data(1)["x"].shape == (240, 8, 8, 1)
     assert [run["seed"] for run in result.runs] == [0, 1]
 

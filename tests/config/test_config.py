@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsim
-from fedsim.config.clients import num_corrupted
+from fedsim.config.clients import num_corrupted, number_clients
 from fedsim.config.components import flatten
 from fedsim.config.experiment import Experiment
 from fedsim.config.kinds import KINDS
 from fedsim.config.resolve import schema
+from fedsim.config.roles import run_id
 from fedsim.config.schema import Config
 from fedsim.config.toml import from_tables, parse, read
 from fedsim.config.values import Word
@@ -543,3 +544,18 @@ def test_configurations_of_the_authors_programs(name, keys):
     different = {key for a, b in pairs for key in a if a[key] != b[key]}
     always = {"client.loss_at", "corruption.rounding", "multi_krum.num_byzantine"}
     assert different == always | set(keys.split())
+
+
+def test_listed_clients_have_several_corruptions_in_the_order_of_the_list():
+    key = "corruption.kind = 'shuffling+noisy'\ncorruption.clients = "
+    (third,) = parse(key + "[7, 2, 5]").runs()
+    assert third.corruption.clients == (2, 5, 7)
+    assert third.corruption.kind == "noisy+shuffling+shuffling"
+    (in_order,) = parse(key + "[2, 5, 7]").runs()
+    assert in_order.corruption.kind == "shuffling+noisy"
+    (named,) = parse(key + "['b', 'a']").runs()
+    assert named.corruption.kind == "noisy+shuffling"
+    numbered = number_clients(named, ["b", "x", "a"])
+    assert numbered.corruption.clients == (0, 2)
+    assert numbered.corruption.kind == "shuffling+noisy"
+    assert run_id(numbered) == run_id(*parse(key + "[0, 2]").runs())

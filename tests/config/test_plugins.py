@@ -78,6 +78,12 @@ def test_a_setting_must_be_a_key_of_toml(folder):
         parse(rule("rules.py:greek"))
 
 
+def test_a_file_may_import_another_one_of_the_working_directory(folder):
+    (folder / "of_rules.py").write_text("from rules import my_rule\n\ndef other():\n    return my_rule()\n")
+    (run,) = parse(rule("of_rules.py:other")).runs()
+    assert run.server.aggregator == "of_rules.py:other"
+
+
 @pytest.mark.parametrize("place", ["rules.py", "rules", "./rules.py"])
 def test_plugins_from_files_and_modules_have_sections(place, folder):
     experiment = parse(rule(f"{place}:my_rule", "my_rule.tau = 2", "my_rule.names = ['a', 'b']"))

@@ -11,6 +11,7 @@ from fedsim.config.kinds import KINDS
 from fedsim.config.registry import find
 from fedsim.core.corrupt import choose_clients, example_owners
 from fedsim.corruption import exclude
+from fedsim.engine import make_plan
 from tests.conftest import COUNTS, make_dataset
 
 KEY = jax.random.key(5)
@@ -104,6 +105,11 @@ def test_corruptions_that_do_not_go_together_or_with_the_data(kinds, message):
     mixed = fedsim.corruption.mix(*(find("corruption.kind", kind).make() for kind in kinds.split("+")))
     with pytest.raises(ValueError, match=f"^{message}$"):
         mixed.validate(IMAGES)
+
+
+def test_a_note_says_that_some_of_several_corruptions_are_not_used():
+    plan = make_plan(fedsim.load({"corruption": {"kind": "shuffling+noisy", "clients": [1]}}))
+    assert plan.notes == ("corruption.kind: shuffling+noisy has more kinds than there are corrupted clients (1)",)
 
 
 def make_image_data(x):

@@ -99,6 +99,7 @@ def test_pictures_are_turned_as_their_camera_says(tmp_path):
     ("names", "settings", "message"),
     [
         ((), {}, "must be a folder of images"),
+        (("1.png",), {"path": "scanz"}, "^scanz: no such folder$"),
         (("1.png",), {}, "must be in folders by class"),
         (("a/b/c/d/1.png",), {}, r"set images\.levels"),
         (("train/1.png", "test/2.png"), {}, r"in folders by class.*got test/2\.png"),
@@ -110,7 +111,7 @@ def test_pictures_are_turned_as_their_camera_says(tmp_path):
 def test_folders_that_are_not_clear(names, settings, message, tmp_path):
     save(tmp_path, *names)
     with pytest.raises((ConfigError, DataError), match=message):
-        images(0, path=str(tmp_path), **settings)
+        images(0, **{"path": str(tmp_path)} | settings)
 
 
 def test_a_broken_file_is_named(tmp_path):

@@ -26,7 +26,8 @@ RUNS = [flatten(config) for config in parse(SWEEP).runs()]
 
 
 def test_each_swept_key_is_a_column_with_each_runs_own_value():
-    table = append_swept_columns(pl.DataFrame({"run": [*range(len(RUNS)), 3, 0]}), RUNS)
+    rows = pl.DataFrame({"run": [*range(len(RUNS)), 3, 0]})
+    table = append_swept_columns(rows.with_columns(aggregator=pl.lit("")), RUNS)
     assert {"client.learning_rate", "attack.kind", "mlp.hidden_sizes", "server.pre_aggregators"} <= {*table.columns}
     assert not {"seed", "server.aggregator", "arfl.lam", "data.num_clients"} & {*table.columns}  # or elsewhere
     for row in table.to_dicts():
@@ -35,6 +36,8 @@ def test_each_swept_key_is_a_column_with_each_runs_own_value():
         assert row["attack.kind"] == run["attack.kind"]
         assert row["mlp.hidden_sizes"] == " ".join(map(str, run["mlp.hidden_sizes"]))
         assert row["server.pre_aggregators"] == " ".join(run["server.pre_aggregators"])
+    others = {"seed", "server.aggregator", "corruption.fraction", "arfl.lam"}  # as columns of other tables
+    assert {*append_swept_columns(rows, RUNS).columns} == {*table.columns, *others} - {"aggregator"}
 
 
 def test_names_distinguish_all_runs():

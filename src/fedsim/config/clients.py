@@ -4,6 +4,7 @@ import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,17 @@ def number_clients(config: Config, names: Sequence[str]) -> Config:
             remedy = did_you_mean(nearest(name, names)) or f"; the clients are {', '.join(names[:MAX_SHOWN])}"
             remedy = remedy if names else "; these clients have numbers only"
             raise ConfigError(f"{section}.clients: unknown client {name!r}{remedy}")
-        clients = tuple(sorted(numbers[client] if isinstance(client, str) else client for client in listed.clients))
-        changes |= {section: replace(listed, clients=clients)} if clients != listed.clients else {}
+        clients, kind = sort_clients([numbers.get(client, client) for client in listed.clients], listed.kind)
+        changes |= {section: replace(listed, clients=clients, kind=kind)} if clients != listed.clients else {}
     return replace(config, **changes) if changes else config
+
+
+def sort_clients(clients: Sequence[int | str], kind: str) -> tuple[tuple[int | str, ...], str]:
+    """The listed clients sorted, numbers first; and of several kinds, which they have in turn, those of this order."""
+    kinds = list(islice(cycle(kind.split("+")), len(clients)))
+    pairs = sorted(zip(clients, kinds, strict=True), key=lambda pair: (isinstance(pair[0], str), pair[0]))
+    in_order = [kind for _, kind in pairs]
+    return tuple(client for client, _ in pairs), kind if in_order == kinds else "+".join(in_order)
 
 
 def numbers_of(clients: Sequence[int | str]) -> tuple[int, ...]:

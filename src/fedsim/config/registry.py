@@ -102,11 +102,11 @@ def resolve_path(name: str, folder: Path) -> str:
 
 
 def _import_plugin(key: str, location: str) -> ModuleType:
-    """Imports a file, or a module by its dotted name, which may be in the working directory."""
+    """Imports a file, or a module by its dotted name; it, and what it imports, may be in the working directory."""
     try:
+        if str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))
         if not location.endswith(".py"):
-            if str(Path.cwd()) not in sys.path:
-                sys.path.append(str(Path.cwd()))
             return importlib.import_module(location)
         path = Path(location).absolute()
         if not path.is_file():

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fedsim.config.clients import check_clients, configured_f
+from fedsim.config.clients import check_clients, configured_f, sort_clients
 from fedsim.config.components import factories, unflatten, without_effect
 from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
@@ -105,9 +105,10 @@ class Schema:
         is_error = lambda key: any(condition.is_error for condition in self.fields[key].only_if)
         unused = {key for key in without_effect(config) if not is_error(key)}
         kept = {key: value for key, value in values.items() if key not in unused}
-        for key in ("corruption.clients", "attack.clients"):
-            if clients := kept.get(key):
-                kept[key] = tuple(sorted(clients, key=lambda client: (isinstance(client, str), client)))
+        for section in ("corruption", "attack"):
+            if clients := kept.get(f"{section}.clients"):
+                in_order, kind = sort_clients(clients, kept.get(f"{section}.kind", "none"))
+                kept |= {f"{section}.clients": in_order} | ({f"{section}.kind": kind} if "+" in kind else {})
         kept |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
         config = config if kept == values else self._config(kept)
         if config.server.num_byzantine is None:

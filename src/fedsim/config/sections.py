@@ -91,7 +91,7 @@ class CorruptionConfig:
     """Corrupted training data, and which clients have it."""
 
     kind: Annotated[
-        str, 'corruption of the training data of corrupted clients; of several, "a+b", each has one, in turn'
+        str, 'corruption of the training data of corrupted clients; of several, "a+b", they have one each, in turn'
     ] = "none"
     fraction: Annotated[Fraction, Traced(), "fraction of the clients that are corrupted"] = 0.0
     rounding: Annotated[
@@ -259,7 +259,7 @@ class RecordConfig:
     classes: Annotated[bool, "record the test accuracy of each class, as `class_accuracy/<name>`"] = False
     local_steps: Annotated[
         NonNegativeInt,
-        "if above 0, record `personal_accuracy`: of each client's own test examples, after so many local steps",
+        "record `personal_accuracy`: of each client, on its own test examples, after so many local steps; 0: do not",
     ] = 0
     models: Annotated[bool, "save each run's final model, as models/<id>.npz"] = False
     final_states: Annotated[bool, "save the final state of all runs, from which more rounds continue"] = False

@@ -48,6 +48,8 @@ def images(
 def read(folder: Path, levels: Sequence[Level] = (), size: int | None = None) -> RawDataset:
     """As `images`."""
     files, name, notes = list(find(folder)), folder.resolve().name, []
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder")
     if not files:
         raise DataError(f"{folder}: must be a folder of images ({', '.join(SUFFIXES)}), got none")
     levels = levels or default_levels(folder, files)

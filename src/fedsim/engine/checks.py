@@ -104,7 +104,10 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
     if config.record.classes and not (dataset.num_classes and dataset.y_test.ndim == 1):
         raise ConfigError(f"record.classes: must be false for {dataset.name}, whose examples have no single class each")
     if config.record.local_steps and not dataset.num_test_clients:
-        raise ConfigError(f"record.local_steps: must be 0 for {dataset.name}, whose test examples belong to no clients")
+        raise ConfigError(
+            f"record.local_steps: must be 0 for {dataset.name}, whose test examples belong to no clients; use "
+            'data.partition = "natural", or test_client_ids'
+        )
     if config.client.augmentation != "none" and dataset.train.x.ndim != 4:
         raise ConfigError(
             f'client.augmentation: must be "none" for {dataset.name}, whose inputs of shape '
@@ -196,9 +199,12 @@ def _count_rows(config: Config, dataset: FederatedDataset, name: str, num_rows: 
 
 
 def _note_few_clients(configs: Sequence[Config], num_clients: int) -> Iterator[str]:
-    """Notes about runs in which fewer clients participate than a cohort has."""
+    """Notes about runs with fewer corrupted clients than kinds, or fewer that participate than a cohort has."""
     for config in configs:
-        left = num_clients - num_corrupted(config, num_clients)
+        kind, number = config.corruption.kind, num_corrupted(config, num_clients)
+        if 0 < number <= kind.count("+"):
+            yield f"corruption.kind: {kind} has more kinds than there are corrupted clients ({number})"
+        left = num_clients - number
         if config.corruption.kind == "exclude" and left < config.server.cohort_size:
             yield (
                 f"corruption.kind: exclude leaves {left} of {num_clients} clients, fewer than the "

@@ -148,7 +148,8 @@ class GroupRun:
                 last_only = record.clients == "evaluated"
                 rows = client_rows(runs, completed, records, metrics, alpha, clients, last_only)
                 tables["clients"] = rows
-        quantities = measured_quantities(metrics, by_class, personal, self._dataset.label_names)
+        names = self._dataset.label_names, self._dataset.client_names
+        quantities = measured_quantities(metrics, by_class, personal, *names)
         if info := info_rows(runs, completed, {} if records is None else records.info, quantities):
             tables["info"] = info
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()

@@ -124,6 +124,7 @@ def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
         shape, dtype = dataset.train.x.shape[1:], dataset.train.x.dtype
         is_for_users = ":" in config.model.name or str(error).startswith("x: ")  # others are of JAX or flax
         reason = f": {error}" if is_for_users else ""
+        reason += "; of images, the last number is that of channels" if is_for_users and len(shape) == 3 else ""
         raise ConfigError(
             f"model.name: {config.model.name} does not take {dtype} inputs of shape {shape}{reason}"
         ) from None

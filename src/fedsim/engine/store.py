@@ -25,6 +25,7 @@ from fedsim.runs.folder import RunFolder
 from fedsim.runs.groups import ROUNDS, GroupFolder, Record
 from fedsim.runs.sweep import section_name
 
+ADDED = ("models", "data", "classes", "local_steps")  # what runs may record besides, by keys of `record`
 CLIENTS = ("none", "evaluated", "all")  # values of record.clients, each with all that the one before it has
 
 
@@ -145,14 +146,15 @@ def _latest(
 
 def _records(run: Mapping[str, Any], config: Config) -> bool:
     """Whether the stored `run` has all that `config` records, except final states."""
-    has_arrays = all(run[f"record.{key}"] or not getattr(config.record, key) for key in ("models", "data"))
-    return has_arrays and CLIENTS.index(run["record.clients"]) >= CLIENTS.index(config.record.clients)
+    value = lambda key: getattr(config.record, key)
+    has_added = all(not value(key) or value(key) == run.get(f"record.{key}") for key in ADDED)
+    return has_added and CLIENTS.index(run["record.clients"]) >= CLIENTS.index(config.record.clients)
 
 
 def _merge(config: Config, run: Mapping[str, Any], num_rounds: int, final_states: bool) -> Config:
     """The configuration with these rounds, which also records what the stored `run` does."""
     record = config.record
-    recorded = {key: getattr(record, key) or run[f"record.{key}"] for key in ("models", "data")}
+    recorded = {key: getattr(record, key) or run.get(f"record.{key}", getattr(record, key)) for key in ADDED}
     clients = max(record.clients, run["record.clients"], key=CLIENTS.index)
     record = replace(record, clients=clients, final_states=final_states, **recorded)
     return replace(config, server=replace(config.server, num_rounds=num_rounds), record=record)

@@ -40,6 +40,8 @@ class TrainedModel:
         x, feature = np.asarray(x), self.dataset.spec.shape
         if x.shape[1:] != feature or not len(x):
             raise ValueError(f"x: must have the shape [M, {', '.join(map(str, feature))}], got {list(x.shape)}")
+        if self.dataset.spec.dtype == "uint8" and not np.issubdtype(x.dtype, np.integer):
+            raise ValueError(f"x: must be whole numbers from 0 to 255, as `dataset.x_test` has them, got {x.dtype}")
         parts = (x[start : start + BATCH_SIZE] for start in range(0, len(x), BATCH_SIZE))
         cast = lambda part: part.astype(self.dataset.spec.dtype)
         return np.concatenate([np.asarray(self._outputs(self.variables, cast(part))) for part in parts])

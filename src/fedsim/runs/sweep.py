@@ -55,7 +55,8 @@ def swept_keys(runs: Sequence[Run]) -> list[str]:
 
 def append_swept_columns(table: pl.DataFrame, runs: Sequence[Run]) -> pl.DataFrame:
     """The table, which has a column "run", with a column for each swept key; null: the key does not apply."""
-    columns = (key_column(key, [run.get(key) for run in runs]) for key in swept_keys(runs))
+    keys = swept_keys(runs) if "aggregator" in table.columns else [key for key in varying_keys(runs) if key != "name"]
+    columns = (key_column(key, [run.get(key) for run in runs]) for key in keys)
     return table.with_columns(column.gather(table["run"]) for column in columns)
 
 

@@ -244,10 +244,11 @@ def _info_rows(runs: Sequence[int], last_round: int, info: Mapping[str, Any]) ->
 
 
 def measured_quantities(
-    metrics: Metrics, by_class: Metrics | None, personal: Metrics | None, classes: Sequence[str]
+    metrics: Metrics, by_class: Metrics | None, personal: Metrics | None, classes: Sequence[str], clients: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """The quantities [S, 1] that a task names, the test accuracy of each class, and that of personal models.
+    """The quantities [S, 1] that a task names, the test accuracy of each class, and that of the clients' own models.
 
+    The last also client by client, of `clients` if these have names.
     `metrics` are [S], or client by client [S, C]; `by_class` [S, num_classes]; `personal` [S, N]. NaN without examples.
     """
     over_clients = lambda values: np.asarray(values).reshape(len(values), -1).sum(axis=1)
@@ -263,5 +264,8 @@ def measured_quantities(
         named["personal_accuracy"] = over_clients(personal.num_correct), over_clients(personal.num_examples)
         each = accuracy_percentiles(np.asarray(personal.num_correct), np.asarray(personal.num_examples))
         percentiles = {f"personal_accuracy_p{p}": each[:, [i]] for i, p in enumerate(PERCENTILES)}
+        for client in np.flatnonzero(personal.num_examples[0]).tolist():
+            pair = personal.num_correct[:, client], personal.num_examples[:, client]
+            named[f"personal_accuracy/{clients[client] if len(clients) else client}"] = pair
     with np.errstate(invalid="ignore", divide="ignore"):
         return {name: (total / count)[:, None] for name, (total, count) in named.items()} | percentiles
