@@ -108,11 +108,10 @@ class RunFunctions:
         def measure_run(
             args: tuple[SimulationState, RunInputs], shared: SharedInputs, evaluation: EvaluationData
         ) -> Metrics:
-            (state, run), simulation, data = args, self._bind(shared), args[1].data(shared)
+            state, run = args
             assert evaluation.clients is not None
-            num_clients = shared.train.num_examples.shape[0]
-            test = by_client(evaluation.x, evaluation.y, evaluation.clients, num_clients)
-            return simulation.personal_metrics(state, data, run.hparams, test, self.local_steps)
+            test = by_client(evaluation.x, evaluation.y, evaluation.clients, shared.train.num_examples.shape[0])
+            return self._bind(shared).personal_metrics(state, run.data(shared), run.hparams, test, self.local_steps)
 
         return self.map(measure_run, (states, inputs), shared, evaluation)
 
