@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedsim import Claim, report
 from fedsim.report.published import AGREES, DIFFERS, NEAR
@@ -76,25 +76,36 @@ def _summary(tables: Sequence[Table], causes: dict[str, dict[str, str]]) -> str:
     differing = [(claim, table) for table in tables for claim in (*table.cells, *table.signs) if claim.verdict in FAILS]
     num_unexplained = [cause_of(claim, causes[table.name]) for claim, table in differing].count(UNEXPLAINED)
     good = verdicts[AGREES] + verdicts[NEAR]
-    count = lambda table: f"{table.name} {sum(claim.holds for claim in table.cells)} of {len(table.cells)}"
+
+    def count(table: Table) -> str:
+        num_missing = len((_published(table) or {"cells": table.cells})["cells"]) - len(table.cells)
+        others = f" ({num_missing} not run)" if num_missing > 0 else ""
+        return f"{table.name} {sum(claim.holds for claim in table.cells)} of {len(table.cells)}{others}"
+
     by_table = [count(table) for table in tables if table.cells]
     missing = [table.name for table in tables if not table.claims]
+    not_run = f" Not run: {', '.join(missing)}." if missing else ""
     return "\n".join(
         [
             f"- **{good} of {verdicts.total()} published numbers agree ({verdicts[AGREES]}) or are near "
             f"({verdicts[NEAR]})**; of tables without numbers, {signs.count(True)} of {len(signs)} signs are found "
             f"({signs.count(None)} open).",
-            f"- By table: {', '.join(by_table) or 'none was run'}. Not run: {', '.join(missing) or 'none'}.",
+            f"- By table: {', '.join(by_table) or 'none was run'}.{not_run}",
             f"- Of what differs, {len(differing) - num_unexplained} have a cause below, and {num_unexplained} are "
             "unexplained.",
         ]
     )
 
 
+def _published(table: Table) -> Any:
+    """What was published of a table; None if that are no numbers."""
+    return json.loads(table.config.with_name("tables.json").read_text(encoding="utf-8")).get(table.name)
+
+
 def _section(table: Table, causes: dict[str, str]) -> str:
     header = table.config.read_text(encoding="utf-8").partition("\n#\n")[0]
     title = " ".join(line.removeprefix("#").strip() for line in header.splitlines())
-    published = json.loads(table.config.with_name("tables.json").read_text(encoding="utf-8")).get(table.name)
+    published = _published(table)
     command = f"`fedsim run configs/published/{table.config.name}`"
     source = f" Source: {published['source']}; {published['number']}." if published else ""
     parts = [f"## {table.name}", f"{title}{source}"]

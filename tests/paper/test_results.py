@@ -43,7 +43,7 @@ def test_a_page_of_published_tables_counts_verdicts_and_gives_causes(tmp_path):
     assert page.splitlines()[2:5] == [
         "- **2 of 4 published numbers agree (1) or are near (1)**; of tables without numbers, 1 of 3 signs are found "
         "(1 open).",
-        "- By table: readme 2 of 4. Not run: bucketing.",
+        "- By table: readme 2 of 4 (4 not run). Not run: bucketing.",
         "- Of what differs, 1 have a cause below, and 2 are unexplained.",
     ]
     assert "`fedsim run configs/published/readme.toml`: 9 min. 4 of 8 cells." in page
