@@ -1,7 +1,9 @@
 """Plug-in models that read padding, or other examples in evaluation, or that cannot be trained, are refused."""
 
+import numpy as np
 import pytest
 
+import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan
 from fedsim.errors import ConfigError
@@ -36,6 +38,10 @@ def centered_by_mask(spec):
 
 def always_centered(spec):
     return Net(lambda x, train, mask: x - batch_mean(x, mask[:, None]))
+
+
+def always_shifted(spec):
+    return Net(lambda x, train, mask: x - jnp.mean(x))
 
 
 def always_normed(spec):
@@ -141,6 +147,15 @@ def test_a_model_that_would_give_wrong_numbers_is_refused(model, message):
     with pytest.raises(ConfigError, match=rf"^model\.name: plugin\.py:{model}{message}") as caught:
         plan(model)
     assert "\n" not in str(caught.value)
+
+
+def test_a_mean_of_the_batch_is_found_where_all_images_have_the_same():
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.permutation(64).reshape(8, 8, 1) for _ in range(40)]).astype(np.uint8)
+    data = fedsim.from_arrays(x, np.arange(40) % 10, np.arange(40) % 4)
+    tables = {"model": {"name": "plugin.py:always_shifted"}, "server": {"cohort_size": 4}}
+    with pytest.raises(ConfigError, match=rf"^model\.name: plugin\.py:always_shifted{READS_OTHERS}"):
+        make_plan(fedsim.load(tables, data=data))
 
 
 def test_a_model_may_compare_the_examples_of_full_batches():
