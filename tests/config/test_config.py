@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsim
-from fedsim.config.clients import num_corrupted, number_clients
+from fedsim.config.clients import num_corrupted, number_clients, sort_clients
 from fedsim.config.components import flatten
 from fedsim.config.experiment import Experiment
 from fedsim.config.kinds import KINDS
@@ -559,3 +559,4 @@ def test_listed_clients_have_several_corruptions_in_the_order_of_the_list():
     assert numbered.corruption.clients == (0, 2)
     assert numbered.corruption.kind == "shuffling+noisy"
     assert run_id(numbered) == run_id(*parse(key + "[0, 2]").runs())
+    assert sort_clients([5, 2], "attack.kind", "a+b.py:attack") == ((2, 5), "a+b.py:attack")  # a file with that name

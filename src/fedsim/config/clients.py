@@ -12,7 +12,7 @@ import numpy as np
 
 from fedsim.config.components import factories
 from fedsim.config.fields import Field, settings_of
-from fedsim.config.registry import did_you_mean, nearest
+from fedsim.config.registry import did_you_mean, nearest, split_names
 from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.errors import ConfigError
 
@@ -54,14 +54,15 @@ def number_clients(config: Config, names: Sequence[str]) -> Config:
             remedy = did_you_mean(nearest(name, names)) or f"; the clients are {', '.join(names[:MAX_SHOWN])}"
             remedy = remedy if names else "; these clients have numbers only"
             raise ConfigError(f"{section}.clients: unknown client {name!r}{remedy}")
-        clients, kind = sort_clients([numbers.get(client, client) for client in listed.clients], listed.kind)
+        in_list = [numbers.get(client, client) for client in listed.clients]
+        clients, kind = sort_clients(in_list, f"{section}.kind", listed.kind)
         changes |= {section: replace(listed, clients=clients, kind=kind)} if clients != listed.clients else {}
     return replace(config, **changes) if changes else config
 
 
-def sort_clients(clients: Sequence[int | str], kind: str) -> tuple[tuple[int | str, ...], str]:
-    """The listed clients sorted, numbers first; and of several kinds, which they have in turn, those of this order."""
-    kinds = list(islice(cycle(kind.split("+")), len(clients)))
+def sort_clients(clients: Sequence[int | str], key: str, kind: str) -> tuple[tuple[int | str, ...], str]:
+    """The listed clients sorted, numbers first; and of several kinds under `key`, one each in turn, those in order."""
+    kinds = list(islice(cycle(split_names(key, kind)), len(clients)))
     pairs = sorted(zip(clients, kinds, strict=True), key=lambda pair: (isinstance(pair[0], str), pair[0]))
     in_order = [kind for _, kind in pairs]
     return tuple(client for client, _ in pairs), kind if in_order == kinds else "+".join(in_order)

@@ -107,8 +107,9 @@ class Schema:
         kept = {key: value for key, value in values.items() if key not in unused}
         for section in ("corruption", "attack"):
             if clients := kept.get(f"{section}.clients"):
-                in_order, kind = sort_clients(clients, kept.get(f"{section}.kind", "none"))
-                kept |= {f"{section}.clients": in_order} | ({f"{section}.kind": kind} if "+" in kind else {})
+                key = f"{section}.kind"
+                kept[f"{section}.clients"], kind = sort_clients(clients, key, kept.get(key, "none"))
+                kept |= {key: kind} if key in kept else {}
         kept |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
         config = config if kept == values else self._config(kept)
         if config.server.num_byzantine is None:

@@ -202,10 +202,10 @@ def _note_few_clients(configs: Sequence[Config], num_clients: int) -> Iterator[s
     """Notes about runs with fewer corrupted clients than kinds, or fewer that participate than a cohort has."""
     for config in configs:
         kind, number = config.corruption.kind, num_corrupted(config, num_clients)
-        if 0 < number <= kind.count("+"):
+        if 0 < number < len(factories.corruptions_of(config)):
             yield f"corruption.kind: {kind} has more kinds than there are corrupted clients ({number})"
         left = num_clients - number
-        if config.corruption.kind == "exclude" and left < config.server.cohort_size:
+        if kind == "exclude" and left < config.server.cohort_size:
             yield (
                 f"corruption.kind: exclude leaves {left} of {num_clients} clients, fewer than the "
                 f"{config.server.cohort_size} of a round (server.cohort_size)"
