@@ -40,6 +40,8 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "scaffold.corrects": "gradient",
     "scaffold.weighting": "equal",
     "server.layerwise": False,
+    "server.patience": 0,
+    "server.stop_diverged": False,
     "sgd.weight_decay": 0.0,
     "table.text": "",
     "table.tokenizer": "",

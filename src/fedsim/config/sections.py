@@ -222,6 +222,19 @@ class ServerConfig:
     cohort_size: Annotated[PositiveInt, "K, clients per round"] = 10
     num_rounds: Annotated[NonNegativeInt, "R, rounds of a run"] = 100
     eval_every: Annotated[PositiveInt, "rounds between evaluations, which run in one compiled call"] = 5
+    patience: Annotated[
+        NonNegativeInt,
+        "stop a run after so many evaluations without a better validation accuracy, or loss where there is none; "
+        "0: do not",
+    ] = 0
+    stop_diverged: Annotated[
+        bool, "stop a run whose test loss is not finite, or in which no client had a weight since the evaluation before"
+    ] = False
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether a run may be stopped before its last round."""
+        return self.patience > 0 or self.stop_diverged
 
     @property
     def max_rounds(self) -> int:

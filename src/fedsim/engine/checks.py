@@ -108,6 +108,8 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
             f"record.local_steps: must be 0 for {dataset.name}, whose test examples belong to no clients; use "
             'data.partition = "natural", or test_client_ids'
         )
+    if config.server.patience and dataset.validation is None:
+        raise ConfigError("server.patience: needs validation data; set data.validation_fraction = 0.1, for example")
     if config.client.augmentation != "none" and dataset.train.x.ndim != 4:
         raise ConfigError(
             f'client.augmentation: must be "none" for {dataset.name}, whose inputs of shape '

@@ -20,10 +20,11 @@ from fedsim.engine.group_inputs import Inputs, PlacedInputs
 from fedsim.engine.plan import Plan
 from fedsim.engine.plugin_checks import check_round_weights
 from fedsim.engine.programs import Executables
+from fedsim.engine.stopping import Stopping
 from fedsim.errors import ConfigError
 from fedsim.runs.callbacks import Callback, Evaluation, Start
 from fedsim.runs.checkpoints import Checkpoints
-from fedsim.runs.schemas import Tables
+from fedsim.runs.schemas import Columns, Tables
 from fedsim.runs.tables import RunClients, client_rows, info_rows, initial_client_rows, measured_quantities, round_rows
 from fedsim.runs.writer import GroupWriter
 
@@ -52,6 +53,7 @@ class GroupRun:
         self._config, self._num_runs = self._configs[0], len(self._configs)
         self._family, self._callbacks, self._writer = inputs.family, callbacks, writer
         self._num_completed, self._last = num_completed, time.perf_counter()
+        self._stopping = Stopping(self._config.server, self._num_runs)
         self.is_stopped = False
         """Whether a callback has stopped the experiment."""
 
@@ -77,7 +79,7 @@ class GroupRun:
             self._start(stack, after, inputs)
             states = restored or inputs.initial_states(executables)
             completed = self._run_rounds(executables, inputs, after, states)
-            if completed < self._config.server.num_rounds:
+            if not self._is_last(completed):
                 return None
             self._writer.finish(completed, partial(self._models, states), partial(self._saved_states, states, inputs))
         return {"seconds_compiling": compile_seconds, "seconds_running": time.perf_counter() - started}
@@ -95,19 +97,24 @@ class GroupRun:
     ) -> int:
         """Runs all rounds after `completed` in chunks, and replaces the batches' `states`; -1 evaluates them first.
 
-        Returns the number of completed rounds; fewer than all if a callback has stopped them.
+        Returns the number of completed rounds; fewer than all if a callback, or all runs, have stopped.
         """
-        total = self._config.server.num_rounds
+        server = self._config.server
         if completed < 0:
             completed = 0
             self._evaluate(executables, inputs, completed, states, None)
-        with closing(inputs.chunks(executables, states, completed, total)) as chunks:
-            while completed < total and not self.is_stopped:
+        is_active = self._stopping.is_active if server.may_stop else None
+        with closing(inputs.chunks(executables, states, completed, server.num_rounds, is_active)) as chunks:
+            while not self._is_last(completed) and not self.is_stopped:
                 completed, records = next(chunks)
                 own_records = self._family.own_info(self._join_on_host(records), self._config)
                 check_round_weights(self._config, own_records, completed)
                 self._evaluate(executables, inputs, completed, states, own_records)
         return completed
+
+    def _is_last(self, completed: int) -> bool:
+        """Whether no run of the group trains after so many rounds."""
+        return completed == self._config.server.num_rounds or not self._stopping.is_active.any()
 
     def _count_completed(self, completed: int) -> int:
         """The rounds of the plan that are complete when the runs of this group have completed so many."""
@@ -143,7 +150,7 @@ class GroupRun:
         if records is None and alpha is not None and record.clients != "none":
             tables["clients"] = initial_client_rows(runs, metrics, alpha, clients)
         if records is not None:
-            num_new = records.client_ids.shape[1] * self._num_runs
+            num_new = records.client_ids.shape[1] * int(self._stopping.is_active.sum())
             if record.clients != "none":
                 last_only = record.clients == "evaluated"
                 rows = client_rows(runs, completed, records, metrics, alpha, clients, last_only)
@@ -152,6 +159,10 @@ class GroupRun:
         quantities = measured_quantities(metrics, by_class, personal, *names)
         if info := info_rows(runs, completed, {} if records is None else records.info, quantities):
             tables["info"] = info
+        positions = self._stopping.is_active.nonzero()[0]
+        if len(positions) < len(runs):
+            tables = {kind: _of_runs(columns, np.asarray(runs)[positions]) for kind, columns in tables.items()}
+        self._stopping.observe(tables["rounds"], positions)
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
         evaluation = Evaluation(
             group=self._group.folder,
@@ -160,7 +171,7 @@ class GroupRun:
             num_new=num_new,
             num_completed=self._count_completed(completed),
             seconds=seconds,
-            is_last=completed == self._config.server.num_rounds,
+            is_last=self._is_last(completed),
             models=partial(self._models, states),
             states=partial(self._saved_states, states, inputs),
         )
@@ -185,6 +196,8 @@ class GroupRun:
         self, executables: Executables, checkpoints: Checkpoints, start: int, inputs: PlacedInputs
     ) -> list[SimulationState]:
         """The batches' states after the checkpoint of round `start`."""
+        if self._config.server.may_stop:
+            self._stopping.replay(processes.decide(lambda: self._writer.read_rounds(start)))
         like = self._programs.states
         run_state = self._family.own_state(like, self._config)
         saved = inputs.restore(executables, run_state, start, partial(checkpoints.restore, start))
@@ -242,6 +255,12 @@ def start_of(
     """What callbacks are told of group `number` when it starts after the round `after`; -1: at its beginning."""
     group = plan.groups[number]
     return Start(group.folder, group.runs, plan.runs, after, num_completed, plan.total_rounds, data)
+
+
+def _of_runs(columns: Columns, runs: np.ndarray) -> Columns:
+    """The rows of these runs."""
+    is_kept = np.isin(columns["run"], runs)
+    return {name: np.asarray(column)[is_kept] for name, column in columns.items()}
 
 
 def _unavailable() -> Any:

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import Sharding
 
 from fedsim.config.components import distinct_runs
-from fedsim.core.types import ClientData, HParams, PyTree, RoundRecord, SimulationState
+from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, SimulationState
 from fedsim.engine import build, memory, processes
 from fedsim.engine.data import BackdoorTests, make_backdoor_tests
 from fedsim.engine.families import Group
@@ -110,6 +110,8 @@ class Inputs:
         """The functions to be compiled, and the shapes of their arguments, by the names of `Executables`."""
         shared, evaluation, runs, backdoors = self.shapes
         number = jax.ShapeDtypeStruct((), np.int32, sharding=self.shardings.everywhere)
+        if self.group.configs[0].server.may_stop:
+            number = self.batch_shapes(np.empty(0, np.int32))
         programs: dict[str, tuple[Callable[..., PyTree], tuple[PyTree, ...]]] = {
             "init": (functions.init, self.init_shapes),
             "chunk": (functions.chunk, (states, shared, runs, number)),
@@ -170,19 +172,32 @@ class PlacedInputs:
         return [executables.init(self.shared, runs) for runs in self.batches]
 
     def chunks(
-        self, executables: Executables, states: list[SimulationState], completed: int, total: int
+        self,
+        executables: Executables,
+        states: list[SimulationState],
+        completed: int,
+        total: int,
+        is_active: np.ndarray | None = None,
     ) -> Generator[tuple[int, list[RoundRecord]], None, None]:
         """Computes the rounds from `completed` to `total`, and replaces the batches' `states` by the next ones.
 
         Yields after each chunk the number of completed rounds, and each batch's records [B, rounds, ...] on the host.
+        `is_active` [S], which may change in between, are the runs that train, if some may be stopped.
         """
         for start in range(completed, total, self.max_rounds):
             num_rounds, records = min(self.max_rounds, total - start), []
-            number = processes.put(np.int32(num_rounds), self.shardings.everywhere)
+            numbers = self.rounds_of(num_rounds, is_active)
             for batch, runs in enumerate(self.batches):
-                states[batch], record = executables.chunk(states[batch], self.shared, runs, number)
+                states[batch], record = executables.chunk(states[batch], self.shared, runs, numbers[batch])
                 records.append(record)
             yield start + num_rounds, [first_rounds(processes.on_host(record), num_rounds) for record in records]
+
+    def rounds_of(self, num_rounds: int, is_active: np.ndarray | None) -> list[Array]:
+        """The rounds that each batch is to compute: of all its runs, or [B] of each if some may be stopped."""
+        if is_active is None:
+            return [processes.put(np.int32(num_rounds), self.shardings.everywhere)] * len(self.batches)
+        numbers = cut_batches(np.int32(num_rounds) * is_active, len(self.batches[0].key))
+        return [processes.put(number, self.shardings.by_run) for number in numbers]
 
     def as_saved(self, batches: list[SimulationState]) -> list[SimulationState]:
         """The batches' states as they are saved."""

@@ -68,16 +68,20 @@ class RunFunctions:
     def chunk(
         self, states: SimulationState, shared: SharedInputs, inputs: RunInputs, num_rounds: Array
     ) -> tuple[SimulationState, RoundRecord]:
-        """Runs `num_rounds` <= `max_rounds` rounds of every run; records are [S, max_rounds, K]."""
+        """Runs `num_rounds` <= `max_rounds` rounds of every run, or [S] of each; records are [S, max_rounds, K].
+
+        With numbers of its own, a run's state stays as it is while others go on.
+        """
 
         def run_rounds(
-            args: tuple[SimulationState, RunInputs], shared: SharedInputs, num_rounds: Array
+            args: tuple[SimulationState, RunInputs, Array | None], shared: SharedInputs, common: Array | None
         ) -> tuple[SimulationState, RoundRecord]:
-            state, run = args
-            simulation, data = self._bind(shared), run.data(shared)
-            return simulation.run_rounds(state, data, run.hparams, self.max_rounds, num_rounds)
+            state, run, own = args
+            simulation, data, number = self._bind(shared), run.data(shared), common if own is None else own
+            return simulation.run_rounds(state, data, run.hparams, self.max_rounds, number)
 
-        return self.map(run_rounds, (states, inputs), shared, num_rounds)
+        own, common = (num_rounds, None) if num_rounds.ndim else (None, num_rounds)
+        return self.map(run_rounds, (states, inputs, own), shared, common)
 
     def measure(
         self, states: SimulationState, hparams: HParams, frozen: PyTree, evaluation: EvaluationData

@@ -21,6 +21,8 @@ from fedsim.runs.folder import RunFolder, StoredRun
 from fedsim.runs.groups import ROUNDS as NUM_ROUNDS
 from fedsim.runs.sweep import key_column
 
+MAY_STOP = {"server.patience", "server.stop_diverged"}
+
 if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
 
@@ -55,7 +57,7 @@ def load_runs(
     notes += check_inputs(folders, runs_of)
     every = [(folder, run) for folder, runs in zip(folders, runs_of, strict=True) for run in runs]
     stored = [run for _, run in every]
-    table = read_rows("rounds", folders[0], stored)
+    table = _hold_stopped(read_rows("rounds", folders[0], stored), stored)
     rows = dict(table.group_by("run", maintain_order=True).agg(col("round").max()).iter_rows())
     ends = [rows.get(position, -1) for position in range(len(every))]  # the last round of each run
     rest = iter(ends)
@@ -117,6 +119,24 @@ def _up_to(run: StoredRun, num_rounds: int) -> StoredRun:
     """The run as if it had these rounds, which it may have before others."""
     is_complete = run.is_complete or run.keys[NUM_ROUNDS] > num_rounds
     return run._replace(keys=run.keys | {NUM_ROUNDS: num_rounds}, is_complete=is_complete)
+
+
+def _hold_stopped(table: pl.DataFrame, runs: Sequence[StoredRun]) -> pl.DataFrame:
+    """With the last row of each run that was stopped repeated in its later rounds, as its model stays the same."""
+    may_stop = [position for position, run in enumerate(runs) if any(run.keys.get(key) for key in MAY_STOP)]
+    if not may_stop:
+        return table
+    last = table.filter(col("run").is_in(may_stop)).group_by("run").last()
+    is_complete = {group: group.is_complete() for group in {runs[position].group for position in may_stop}}
+    later: list[tuple[int, int]] = []
+    for position, end in last.select("run", "round").iter_rows():
+        run = runs[position]
+        every, total = run.keys["server.eval_every"], run.keys[NUM_ROUNDS]
+        if end < total and is_complete[run.group]:
+            later += [(position, round_) for round_ in (*range(end + every, total, every), total)]
+    pairs = pl.DataFrame(later, {name: table.schema[name] for name in ("run", "round")}, orient="row")
+    held = last.drop("round").join(pairs, on="run").select(table.columns)
+    return pl.concat([table, held]).sort("run", "round")
 
 
 def _longest(runs: Sequence[StoredRun], ends: Sequence[int]) -> list[int]:

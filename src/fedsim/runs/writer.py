@@ -67,6 +67,10 @@ class GroupWriter(Callback):
             if self._is_primary:
                 self._folder.write_arrays("models", self._ids[run], by_path(variables))
 
+    def read_rounds(self, last: int) -> pl.DataFrame:
+        """The rows of "rounds" up to the round `last` that were written, of runs by their positions in the group."""
+        return self._folder.read("rounds").filter(pl.col("round") <= last)
+
     def on_end(self) -> None:
         self._flush()
 

@@ -127,7 +127,12 @@ class StreamedPlacedInputs(PlacedInputs):
         return states
 
     def chunks(
-        self, executables: Executables, states: list[SimulationState], completed: int, total: int
+        self,
+        executables: Executables,
+        states: list[SimulationState],
+        completed: int,
+        total: int,
+        is_active: np.ndarray | None = None,
     ) -> Generator[tuple[int, list[RoundRecord]], None, None]:
         """As of `PlacedInputs`; a batch's records are those of its segments."""
         join = lambda *parts: np.concatenate(parts, axis=1)
@@ -138,7 +143,8 @@ class StreamedPlacedInputs(PlacedInputs):
                     parts: list[tuple[RoundRecord, int]] = []
                     while sum(number for _, number in parts) < num_rounds:
                         segment = next(segments)
-                        states[batch], record = self._run(executables, batch, states[batch], segment)
+                        number = self.rounds_of(segment.num_rounds, is_active)[batch]
+                        states[batch], record = self._run(executables, batch, states[batch], segment, number)
                         parts.append((record, segment.num_rounds))
                     records.append(parts)
                 completed += num_rounds
@@ -146,10 +152,9 @@ class StreamedPlacedInputs(PlacedInputs):
                 yield completed, [jax.tree.map(join, *parts) for parts in on_host]
 
     def _run(
-        self, executables: Executables, batch: int, states: SimulationState, segment: Segment
+        self, executables: Executables, batch: int, states: SimulationState, segment: Segment, number: Array
     ) -> tuple[SimulationState, RoundRecord]:
-        """Runs the rounds of a segment of a batch."""
-        number = processes.put(np.int32(segment.num_rounds), self.shardings.everywhere)
+        """Runs `number` rounds of a segment of a batch."""
         if self.client_states is None:
             return executables.chunk(states, segment.shared, segment.runs, number)
         on_host = self.client_states[batch]

@@ -1,0 +1,117 @@
+"""Runs that are stopped alone, in a group that trains on: their rows end, and their models stay as they are."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import fedsim
+from fedsim.engine import make_plan, run_plan
+from fedsim.errors import ConfigError
+from fedsim.report.final import Final
+from fedsim.report.load import load
+from fedsim.runs.folder import RunFolder
+from tests.conftest import check_equal
+from tests.engine.test_store import compute
+
+TABLES = {
+    "data": {"num_clients": 8, "num_train": 200, "num_test": 60, "validation_fraction": 0.2},
+    "mlp": {"hidden_sizes": [4]},
+    "client": {"batch_size": 8, "learning_rate": 0.3},
+    "server": {"aggregator": "fedavg", "cohort_size": 3, "num_rounds": 12, "eval_every": 1},
+    "engine": {"run_width": 2, "client_width": 3},
+    "record": {"models": True},
+    "seed": fedsim.sweep([0, 1, 2]),
+}
+PATIENCE = 3
+
+
+def plan_of(patience=PATIENCE, **changes):
+    return make_plan(fedsim.load(TABLES, server__patience=patience, **changes))
+
+
+def last_rounds(folder: RunFolder, seed: int) -> int:
+    return folder.read("rounds").filter(pl.col("seed") == seed)["round"].max()
+
+
+def stop_round(values: list[float], patience: int) -> int:
+    """The evaluation after which a run is stopped, counted by hand."""
+    for last in range(len(values)):
+        best = max(range(last + 1), key=lambda i: (values[i], -i))
+        if last - best >= patience:
+            return last
+    return len(values) - 1
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> RunFolder:
+    return run_plan(plan_of(0), tmp_path_factory.mktemp("runs") / "whole")
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> RunFolder:
+    return run_plan(plan_of(), tmp_path_factory.mktemp("runs") / "stopped")
+
+
+def test_rows_end_where_the_patience_does(whole, stopped):
+    ends = []
+    for seed in range(3):
+        rows, all_rows = (
+            folder.read("rounds").filter(pl.col("seed") == seed).drop("run") for folder in (stopped, whole)
+        )
+        ends.append(stop_round(all_rows["validation_accuracy"].to_list(), PATIENCE))
+        assert rows["round"].to_list() == list(range(ends[-1] + 1))
+        assert_frame_equal(rows, all_rows.head(ends[-1] + 1), rel_tol=1e-4)
+    assert len(set(ends)) > 1  # some train on while others of their batch are stopped
+    clients = stopped.read("clients").group_by("run").agg(pl.col("round").max()).sort("run")
+    assert clients["round"].to_list() == ends
+
+
+def test_models_are_those_of_the_round_in_which_a_run_was_stopped(stopped, tmp_path):
+    for run in stopped.runs():
+        end = last_rounds(stopped, run.keys["seed"])
+        shorter = run_plan(plan_of(0, seed=run.keys["seed"], server__num_rounds=end), tmp_path / run.id)
+        expected = shorter.runs()[0]
+        expected = expected.group.read_arrays("models", expected.id)
+        for name, array in run.group.read_arrays("models", run.id).items():
+            np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("calls", [2, 9])
+def test_an_interrupted_group_resumes(calls, stopped, tmp_path):
+    """Before any run is stopped, and after some are: all that counts is in the rows."""
+    compute(plan_of(), tmp_path / "cut", calls=calls)
+    assert compute(plan_of(), tmp_path / "cut").resumed == [calls - 1]
+    check_equal(RunFolder(tmp_path / "cut"), stopped)
+
+
+def test_data_on_the_host(stopped, tmp_path):
+    host = run_plan(plan_of(data__placement="host"), tmp_path / "host")
+    check_equal(host, stopped)
+
+
+def test_a_group_ends_when_all_its_runs_are_stopped(tmp_path):
+    """Clients that report no finite update are left out, so the model stays, and no client has a weight."""
+    changes = {"client__learning_rate": 1e30, "server__stop_diverged": True, "record__final_states": True}
+    folder = run_plan(plan_of(0, **changes), tmp_path / "diverged")
+    assert folder.read("rounds")["round"].max() < 4
+    before = sorted(Path(tmp_path).rglob("*.parquet"))
+    observer = compute(plan_of(0, **changes, server__num_rounds=20), tmp_path / "diverged")
+    assert sorted(Path(tmp_path).rglob("*.parquet")) == before
+    assert observer.num_rounds == 0
+
+
+def test_reports_hold_the_last_row(stopped):
+    table = load(stopped, final=Final("mean", 3)).table
+    assert table.group_by("run").agg(pl.col("round").max())["round"].to_list() == [12] * 3
+    assert load(stopped).notes == ()
+    for run in range(3):
+        rows, end = table.filter(pl.col("run") == run), last_rounds(stopped, run)
+        assert rows.filter(pl.col("round") >= end)["test_loss"].n_unique() == 1
+
+
+def test_patience_needs_validation_data():
+    with pytest.raises(ConfigError, match=r"server\.patience: needs validation data; set data\.validation_fraction"):
+        plan_of(data__validation_fraction=0.0)
