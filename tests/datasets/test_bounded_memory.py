@@ -13,7 +13,7 @@ from fedsim import host_memory
 from fedsim.cli.main import main
 from fedsim.datasets import arrays, portions
 from fedsim.datasets.federated import make_federated_dataset
-from fedsim.datasets.spool import Spool
+from fedsim.datasets.portions import Spool
 from fedsim.engine import memory
 from fedsim.engine.environment import dataset_digest
 from fedsim.errors import ConfigError, DataError

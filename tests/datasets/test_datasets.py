@@ -16,7 +16,7 @@ from fedsim.datasets import digits, separable_2d, synthetic
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.dirichlet import dirichlet
 from fedsim.datasets.federated import make_federated_dataset
-from fedsim.datasets.partition import iid, natural_clients
+from fedsim.datasets.partition import iid, natural
 from fedsim.datasets.raw import RawDataset
 from fedsim.engine import make_plan
 from fedsim.errors import ConfigError, DataError
@@ -75,9 +75,9 @@ def test_dirichlet_that_misses_the_minimum_raises():
 
 def test_natural_clients_are_numbered_in_order_of_their_names():
     raw = make_raw([0, 1, 0, 1], np.asarray(["bob", "al", "bob", "cy"]))
-    assert natural_clients(raw).tolist() == [1, 0, 1, 2]
+    assert natural(raw, 3, None).tolist() == [1, 0, 1, 2]
     with pytest.raises(DataError, match="has no natural clients"):
-        natural_clients(make_raw([0, 1]))
+        natural(make_raw([0, 1]), 2, None)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fedsim.config import toml
 from fedsim.datasets.canonical import canonicalize
-from fedsim.datasets.deduplicate import deduplicate
 from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.subsets import deduplicate
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset
 

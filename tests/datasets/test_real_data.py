@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.datasets import catalog, cifar10, leaf, prepared, shakespeare
-from fedsim.datasets.deduplicate import deduplicate
+from fedsim.datasets import archives, catalog, cifar10, leaf, prepared, shakespeare
+from fedsim.datasets.subsets import deduplicate
 from fedsim.datasets.text import encode
 from fedsim.errors import DataError
 from tests.datasets.build import build_dataset
@@ -30,7 +30,7 @@ SOURCES = {
 @pytest.fixture(scope="module")
 def batches():
     """Label and pixels of each official batch of CIFAR-10, [10,000, 3073]."""
-    files = cifar10.list_files(SOURCES["cifar10"])
+    files = archives.list_files(SOURCES["cifar10"], "cifar-10-*.tar.gz", "cifar-10-batches-*")
     names = cifar10.BATCHES["train"] | cifar10.BATCHES["test"]
     return {name: cifar10.read_batch(SOURCES["cifar10"], files, name, md5) for name, md5 in names.items()}
 

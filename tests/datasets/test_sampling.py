@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from fedsim.config.sections import DataConfig
 from fedsim.config.toml import parse
-from fedsim.datasets.long_tail import make_long_tail
 from fedsim.datasets.portions import floor_fraction
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.sampling import sample_clients
+from fedsim.datasets.subsets import make_long_tail
 from fedsim.engine import make_plan
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset

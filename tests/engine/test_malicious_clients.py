@@ -9,7 +9,7 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.core.corrupt import choose_clients, choose_malicious
+from fedsim.core.corrupt import choose_clients
 from fedsim.engine import make_plan, run_plan
 from fedsim.errors import ConfigError
 
@@ -62,7 +62,7 @@ def test_clients_by_id(tables):
 
 def test_more_malicious_clients_include_the_fewer_and_are_not_corrupted():
     key = jax.random.key(3)
-    sets = [np.asarray(choose_malicious(key, 20, number)) for number in range(15)]
+    sets = [np.asarray(choose_clients(key, 20, number, from_end=True)) for number in range(15)]
     for fewer, more in pairwise(sets):
         assert (more >= fewer).all()
         assert more.sum() == fewer.sum() + 1

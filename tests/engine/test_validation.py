@@ -7,8 +7,8 @@ import pytest
 
 from fedsim.config.clients import assumed_f
 from fedsim.config.toml import parse
-from fedsim.datasets.holdout import hold_out_validation
 from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.subsets import hold_out_validation
 from fedsim.engine import make_plan, run_plan
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest

@@ -207,7 +207,7 @@ def prepared_files(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFDS_DATA_DIR", str(path / "tfds"))
         patch.setenv("FEDSIM_CACHE_DIR", str(path / "cache"))
-        prepare("femnist", path / "leaf", path / "tfds", lambda *args: None)
+        prepare("femnist", path / "tfds", source=path / "leaf", progress=lambda *args: None)
         raw = prepared.load("femnist")
     return path, raw
 

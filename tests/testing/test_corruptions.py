@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedsim import Corruption, DataSpec
-from fedsim.core.corrupt import accept_any_data, example_owners, require_classes
+from fedsim.core.corrupt import example_owners, require_classes
 from fedsim.core.draws import draw_rows
 from fedsim.core.trees import expand_like
 from fedsim.testing import check_corruption
@@ -17,7 +17,7 @@ from fedsim.testing.corruptions import CLAUSES
 VECTORS = DataSpec("vector", "classes", 3, (5,), "float32")
 
 
-def field(name, f, of_all=False, changed_fields=None, validate=accept_any_data):
+def field(name, f, of_all=False, changed_fields=None, validate=lambda spec: None):
     """A corruption that replaces a field of corrupted clients, or of all, by `f(key, values, spec)`."""
 
     def apply(data, corrupted, spec, key):

@@ -51,9 +51,10 @@ def with_statistics(update):
     """A task whose loss updates the statistics by `update(mean, x, mask)`."""
 
     def loss(variables, x, y, mask, key):
-        return TASK.loss(variables, x, y, mask, key)[0], update(variables.statistics, x, mask)
+        return TASK.loss(Variables(variables.params), x, y, mask, key)[0], update(variables.statistics, x, mask)
 
-    return Task(lambda key: Variables(TASK.init(key).params, jnp.zeros(3)), loss, TASK.metrics)
+    metrics = lambda variables, *batch: TASK.metrics(Variables(variables.params), *batch)
+    return Task(lambda key: Variables(TASK.init(key).params, jnp.zeros(3)), loss, metrics)
 
 
 def masked_mean(mean, x, mask):
@@ -62,7 +63,7 @@ def masked_mean(mean, x, mask):
 
 def detached(variables, x, y, mask, key):
     """The bias gets no gradient."""
-    params = variables.params | {"b": jax.lax.stop_gradient(variables.params["b"])}
+    params = variables.params | {"bias": jax.lax.stop_gradient(variables.params["bias"])}
     return TASK.loss(Variables(params), x, y, mask, key)
 
 

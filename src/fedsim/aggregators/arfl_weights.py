@@ -12,7 +12,7 @@ none (Michelot, "A finite algorithm for finding the projection of a point onto t
 1986, https://doi.org/10.1007/BF00938486).
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -67,17 +67,9 @@ class SortedClients(NamedTuple):
     """[N] gap_k."""
 
 
-class Selection(NamedTuple):
-    """The p clients with a positive weight."""
-
-    num_selected: Array
-    """[] p."""
-    share: Array
-    """[] Q_p; 1 if p is 0."""
-    reference: Array
-    """[] a loss that none of them exceeds, at most the threshold."""
-    gap: Array
-    """[] sum of their q_i (reference - L_i)."""
+Selection: TypeAlias = tuple[Array, Array, Array, Array]
+"""Of the p clients with a positive weight: p []; Q_p [], 1 if p is 0; a reference [], a loss that none of them exceeds,
+at most the threshold; and the sum [] of their q_i (reference - L_i)."""
 
 
 def make_clients(losses: Array, num_examples: Array) -> Clients:
@@ -128,7 +120,7 @@ def _select_by_sorting(clients: Clients, lam: Scalar) -> Selection:
     p = jnp.sum((jnp.arange(ordered.losses.size) < ordered.num_participating) & (ordered.gaps < lam))
     last = jnp.maximum(p - 1, 0)
     share_p = jnp.where(p > 0, ordered.cumulative_shares[last], 1.0)
-    return Selection(p, share_p, ordered.losses[last], ordered.gaps[last])
+    return p, share_p, ordered.losses[last], ordered.gaps[last]
 
 
 def _select_by_elimination(clients: Clients, lam: Scalar) -> Selection:
@@ -146,7 +138,7 @@ def _select_by_elimination(clients: Clients, lam: Scalar) -> Selection:
     is_selected = distances < bound
     p, share_p = jnp.sum(is_selected), sum_of(is_selected, 1.0)
     reference = jnp.max(jnp.where(is_selected, clients.losses, -jnp.inf))
-    return Selection(p, jnp.where(p > 0, share_p, 1.0), jnp.where(p > 0, reference, 0.0), clients.gap(reference))
+    return p, jnp.where(p > 0, share_p, 1.0), jnp.where(p > 0, reference, 0.0), clients.gap(reference)
 
 
 def _total(num_examples: Array) -> Array:

@@ -40,9 +40,6 @@ def caf(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> Aggregato
         # A loop of unknown length has no gradient: to attacks that ascend, the weights do not depend on the updates.
         distances = jax.lax.stop_gradient(pairwise_distances(report))
 
-        def should_continue(carry: tuple[Array, Array, Array]) -> Array:
-            return jnp.sum(carry[0]) > min_sum
-
         def step(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             c, best, least = carry
             weights = normalize(c)
@@ -59,6 +56,6 @@ def caf(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> Aggregato
             return c, jnp.where(is_better, weights, best), jnp.where(is_better, eigenvalue, least)
 
         start = report.valid.astype(jnp.float32), equal_weights(report.valid), jnp.asarray(jnp.inf)
-        return jax.lax.while_loop(should_continue, step, start)[1]
+        return jax.lax.while_loop(lambda carry: jnp.sum(carry[0]) > min_sum, step, start)[1]
 
     return from_weights(compute_weights)

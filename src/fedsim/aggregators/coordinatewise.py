@@ -11,12 +11,11 @@ to 1 - b, and the median the value at 1/2. With equal weights and b = f / K, the
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.weighting import example_weights, normalize, stateless
 from fedsim.core.contracts import Aggregator
-from fedsim.core.sorting import ASCENDING, NEAREST, CenteredColumns, Order, keys_at_ranks, rank_mean
+from fedsim.core.sorting import ASCENDING, NEAREST, CenteredColumns, Order, keys_at_ranks, rank_mean, weights_below
 from fedsim.core.trees import nonzero, ravel_updates, unravel_update
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 
@@ -51,14 +50,7 @@ def trim_by_weight(report: CohortReport, trimmed: Array) -> Aggregate:
     client's weight in the result is its mean share over the parameters.
     """
     rows, weights = ravel_updates(report.updates), example_weights(report.valid, report)
-    positions = jnp.arange(len(rows))[:, None]
-
-    def add(client: Array, lower: Array) -> Array:
-        row = rows[client][None]
-        is_lower = (row < rows) | ((row == rows) & (client < positions))
-        return lower + weights[client] * is_lower
-
-    lower = jax.lax.fori_loop(0, len(rows), add, jnp.zeros_like(rows))  # [K, d], where each client's part begins
+    lower = weights_below(rows, weights)  # [K, d], where each client's part begins
     upper = lower + weights[:, None]
     kept = jnp.minimum(upper, 1 - trimmed) - jnp.maximum(lower, trimmed)
     kept = jnp.where(kept > ROUNDING_ERROR, kept, 0.0)  # a trimmed value may be huge

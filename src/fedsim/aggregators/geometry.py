@@ -90,10 +90,6 @@ def direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
     return jax.lax.while_loop(lambda carry: carry[0] < jnp.sum(upper), measure, start)[1]
 
 
-def _direct_distances_forward(updates: Updates, pairs: Array) -> tuple[Array, tuple[Updates, Array]]:
-    return direct_distances(updates, pairs), (updates, pairs)
-
-
 def _direct_distances_backward(residuals: tuple[Updates, Array], change: Array) -> tuple[Updates, None]:
     """For attacks that follow a rule's gradient, which the loop does not have: K passes over the updates instead."""
     updates, pairs = residuals
@@ -105,7 +101,7 @@ def _direct_distances_backward(residuals: tuple[Updates, Array], change: Array) 
     return jax.lax.map(change_of_row, jnp.arange(len(pairs))), None
 
 
-direct_distances.defvjp(_direct_distances_forward, _direct_distances_backward)
+direct_distances.defvjp(lambda *args: (direct_distances(*args), args), _direct_distances_backward)
 
 
 def gram_around_mean(distances: Pairs, weights: Weights) -> Pairs:

@@ -9,13 +9,7 @@ from typing import Annotated, Literal
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import pairwise_distances
-from fedsim.aggregators.weighting import (
-    NumByzantine,
-    Weighting,
-    assumed_byzantine,
-    from_weights,
-    weights_by,
-)
+from fedsim.aggregators.weighting import NumByzantine, Weighting, assumed_byzantine, from_weights, weights_by
 from fedsim.core.contracts import Aggregator
 from fedsim.core.selection import select_lowest
 from fedsim.core.settings import Limit, Traced

@@ -102,9 +102,6 @@ def _bandwidth(points: Array, valid: Array, quantile: Scalar) -> Array:
 def _find_modes(points: Array, valid: Array, bandwidth: Array) -> Array:
     """The points [K, c] to which mean shift moves `points` [K, c]."""
 
-    def should_continue(carry: tuple[Array, Array, Array]) -> Array:
-        return (carry[0] < MAX_STEPS) & jnp.any(carry[2])
-
     def step(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         count, modes, is_moving = carry
         is_near = ((_distances(modes, points) <= bandwidth) & valid[None, :]).astype(points.dtype)
@@ -114,7 +111,8 @@ def _find_modes(points: Array, valid: Array, bandwidth: Array) -> Array:
         is_moving = is_moving & (jnp.linalg.norm(moved - modes, axis=1) > TOLERANCE * bandwidth)
         return count + 1, moved, is_moving
 
-    return jax.lax.while_loop(should_continue, step, (jnp.asarray(0), points, valid))[1]
+    start = jnp.asarray(0), points, valid
+    return jax.lax.while_loop(lambda carry: (carry[0] < MAX_STEPS) & jnp.any(carry[2]), step, start)[1]
 
 
 def _distances(a: Array, b: Array) -> Array:

@@ -34,14 +34,7 @@ from fedsim.attacks.search import aggregate_forged, aggregate_with, geometric_gr
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.selection import smooth_selection
 from fedsim.core.settings import Bounds
-from fedsim.core.trees import (
-    inner_products,
-    nonzero,
-    select_clients,
-    squared_norm,
-    squared_norms,
-    weighted_sum,
-)
+from fedsim.core.trees import inner_products, nonzero, select_clients, squared_norm, squared_norms, weighted_sum
 from fedsim.core.types import Aggregate, Array, PyTree, Scalar, Updates
 
 STRENGTHS = 0.01, 100.0, 8  # along each line from the honest mean: the smallest, the largest, their number
@@ -210,10 +203,7 @@ def _drop_nonfinite_gradient(update: PyTree) -> PyTree:
     return update
 
 
-_drop_nonfinite_gradient.defvjp(
-    lambda update: (update, None),
-    lambda _, gradient: (_zero_nonfinite(gradient),),
-)
+_drop_nonfinite_gradient.defvjp(lambda update: (update, None), lambda _, gradient: (_zero_nonfinite(gradient),))
 
 
 def _join(updates: list[PyTree], join: Callable[[tuple[Array, ...]], Array]) -> Updates:

@@ -28,7 +28,6 @@ def add_parser(commands: Any) -> None:
         help="prepare and list data sets",
         description="Prepares and lists data sets.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = data.add_subparsers(dest="action", metavar="ACTION", required=True)
     prepare = actions.add_parser("prepare", help="prepare a data set for fast loading")
@@ -39,27 +38,17 @@ def add_parser(commands: Any) -> None:
 
 
 def call(options: argparse.Namespace) -> int:
-    """Runs the action."""
-    return {"prepare": _prepare, "list": _list}[options.action](options)
-
-
-def _prepare(options: argparse.Namespace) -> int:
-    from fedsim.cli import console
+    """Prepares a data set, or lists them."""
+    from fedsim.cli.console import Counter, show_datasets
     from fedsim.datasets import catalog, prepared
 
-    with console.Counter() as counter:
+    if options.action == "list":
+        show_datasets(catalog.list_datasets())
+        return 0
+    with Counter() as counter:
         raw = catalog.prepare(options.name, options.source, options.force, counter.tick)
     print(f"{raw.name}: {describe_size(raw)}, {raw.num_classes} classes")
     print(prepared.find_folder(raw.name))
-    return 0
-
-
-def _list(options: argparse.Namespace) -> int:
-    from fedsim.cli import console
-    from fedsim.datasets import catalog
-
-    del options
-    console.show_datasets(catalog.list_datasets())
     return 0
 
 

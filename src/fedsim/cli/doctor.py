@@ -5,31 +5,20 @@ import importlib.util
 import os
 import platform
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedsim.errors import FedsimError, pip_install
 from fedsim.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "msgspec", "polars", "orbax-checkpoint")
-
-
-class Extra(NamedTuple):
-    """A package that only some features need."""
-
-    module: str
-    name: str
-    """The extra, as in `pip install 'fedsim-jax[name]'`."""
-    feature: str
-
-
-EXTRAS = (
-    Extra("tensorflow_datasets", "data", "preparing CIFAR-10, MNIST, FEMNIST and the like"),
-    Extra("datasets", "huggingface", 'data.name = "huggingface"'),
-    Extra("vl_convert", "html", "fedsim report --format html"),
-    Extra("tensorboardX", "tensorboard", "fedsim run --log tensorboard"),
-    Extra("wandb", "wandb", "fedsim run --log wandb"),
-    Extra("submitit", "slurm", "fedsim run --slurm.partition ..."),
-    Extra("libtpu", "tpu-compile", "fedsim run --dry-run --target v5e"),
+EXTRAS = (  # packages that only some features need: module, extra, feature
+    ("tensorflow_datasets", "data", "preparing CIFAR-10, MNIST, FEMNIST and the like"),
+    ("datasets", "huggingface", 'data.name = "huggingface"'),
+    ("vl_convert", "html", "fedsim report --format html"),
+    ("tensorboardX", "tensorboard", "fedsim run --log tensorboard"),
+    ("wandb", "wandb", "fedsim run --log wandb"),
+    ("submitit", "slurm", "fedsim run --slurm.partition ..."),
+    ("libtpu", "tpu-compile", "fedsim run --dry-run --target v5e"),
 )
 
 
@@ -129,6 +118,6 @@ def _data() -> list[tuple[str, str]]:
 
 def _extras() -> list[tuple[str, str]]:
     """The optional packages that are not installed."""
-    missing = [extra for extra in EXTRAS if importlib.util.find_spec(extra.module) is None]
-    lines = [f"{extra.module}, for {extra.feature}: {pip_install(extra.name)}" for extra in missing]
+    missing = [extra for extra in EXTRAS if importlib.util.find_spec(extra[0]) is None]
+    lines = [f"{module}, for {feature}: {pip_install(extra)}" for module, extra, feature in missing]
     return [("missing" if line == lines[0] else "", line) for line in lines] or [("missing", "nothing")]

@@ -45,8 +45,6 @@ def add_parser(commands: Any) -> None:
         help="write a configuration for your own data, after a few questions",
         description="Writes a commented configuration. Asks for what the options do not give.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(
         "file", metavar="FILE", type=Path, nargs="?", default=Path("experiment.toml"), help="default: experiment.toml"
@@ -166,8 +164,9 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     path = Path(data).expanduser()
     if path.suffix and not path.exists():
         raise DataError(f"{data}: no such file or folder")
+    is_arrays = any(path.glob("*.npy"))  # rather than in LEAF's format
     is_saved = any((path / name).exists() for name in SAVED)
-    pictures = [] if is_saved or arrays.is_folder_of_arrays(path) else list(images.find(path))
+    pictures = [] if is_saved or is_arrays else list(images.find(path))
     if any(file.parent != path for file in pictures):
         return "images", *_read_images(data, pictures)
     if is_table(path):
@@ -183,7 +182,7 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
             raise ConfigError(
                 f"--{flag}: must be left out unless --data-path is a table ({', '.join(SUFFIXES)} or Hugging Face)"
             )
-    if path.is_dir() and not arrays.is_folder_of_arrays(path):
+    if path.is_dir() and not is_arrays:
         return "leaf", {"path": data}, canonicalize(read_folder(path), needs_test=False)
     if path.exists():
         return "arrays", {"path": data}, canonicalize(arrays.read(path), needs_test=False)
@@ -207,7 +206,7 @@ def _read_images(data: str, files: "list[Path]") -> "tuple[dict[str, Any], RawDa
         ends = " to ".join(f"{width} x {height}" for width, height in (sizes[0], sizes[-1]))
         print(f"images are {ends} pixels: all become {settings['size']} x {settings['size']} (images.size)")
     print(f"folders: {'/'.join(levels)} (images.levels)")
-    return settings, canonicalize(images.read(path, levels, settings.get("size")), needs_test=False)
+    return settings, canonicalize(images.images(0, **settings), needs_test=False)
 
 
 def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], RawDataset]":

@@ -4,12 +4,11 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from fedsim import interrupts
-from fedsim.cli import data, diff, doctor, init, rate, report, run, show
+from fedsim.cli import config, data, diff, doctor, init, rate, report, run, show
 from fedsim.cli import list as list_configurations
 from fedsim.cli.overrides import no_option, split_overrides
 from fedsim.config.values import option_of
@@ -28,7 +27,8 @@ Start here:
   fedsim --help            list all commands
 """
 
-COMMANDS = ("run", "rate", "list", "init", "config", "report", "show", "diff", "data", "doctor")
+MODULES = (run, rate, list_configurations, init, config, report, show, diff, data, doctor)
+COMMANDS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 RENAMED = {("init", "--data"): "--data-path", ("report", "--select-per"): "--choose-per"}
 
 
@@ -74,8 +74,8 @@ def _dispatch(arguments: list[str]) -> int:
 
         match = did_you_mean(nearest(arguments[0], COMMANDS)) or "; the commands are " + ", ".join(COMMANDS)
         raise ConfigError(f"COMMAND: must be a command of fedsim, got {arguments[0]}{match}")
-    has_keys = arguments[0] in ("run", "rate", "report")
-    rest, overrides = split_overrides(arguments, run.flags()) if has_keys else (arguments, {})
+    with_keys = ("run", "rate", "report")
+    rest, overrides = split_overrides(arguments, run.flags()) if arguments[0] in with_keys else (arguments, {})
     options, unknown = _parser().parse_known_args(rest)
     if unknown and options.command == "run":
         raise no_option(unknown[0], map(option_of, vars(options)))
@@ -84,23 +84,16 @@ def _dispatch(arguments: list[str]) -> int:
         renamed = RENAMED.get((options.command, unknown[0].partition("=")[0]))
         remedy = f"it is called {renamed} now" if renamed else f"see `{command} --help`"
         raise ConfigError(f"{unknown[0]}: not an argument of `{command}`; {remedy}")
-    commands: dict[str, Callable[[argparse.Namespace], int]] = {
-        "run": partial(run.call, overrides=overrides),
-        "rate": partial(rate.call, overrides=overrides),
-        "list": list_configurations.call,
-        "init": init.call,
-        "config": _config,
-        "report": partial(report.call, overrides=overrides),
-        "show": show.call,
-        "diff": diff.call,
-        "data": data.call,
-        "doctor": doctor.call,
-    }
-    return commands[options.command](options)
+    call = COMMANDS[options.command].call
+    return call(options, overrides) if options.command in with_keys else call(options)
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
+    """An argument parser whose errors are one line; it takes no abbreviations, and shows an epilog as it is."""
+
+    def __init__(self, **settings: Any) -> None:
+        style = argparse.RawDescriptionHelpFormatter if settings.get("epilog") else argparse.HelpFormatter
+        super().__init__(**settings, formatter_class=style, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         """Raises `ConfigError`, which `main` prints."""
@@ -108,26 +101,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="fedsim", description="Federated learning with corrupted clients.", allow_abbrev=False)
+    parser = Parser(prog="fedsim", description="Federated learning with corrupted clients.")
     parser.add_argument("--version", action="version", version=f"fedsim {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    run.add_parser(commands)
-    rate.add_parser(commands)
-    list_configurations.add_parser(commands)
-    init.add_parser(commands)
-    config = commands.add_parser(
-        "config",
-        help="print every key of a configuration with its default, meaning and allowed values",
-        description="Prints every key with its default, meaning and allowed values, as a TOML file to start from.",
-    )
-    config.add_argument("section", metavar="SECTION", nargs="?", help="only this one, such as server or arfl")
-    for command in (report, show, diff, data, doctor):
-        command.add_parser(commands)
+    for module in MODULES:
+        module.add_parser(commands)
     return parser
-
-
-def _config(options: argparse.Namespace) -> int:
-    from fedsim.config.resolve import schema
-
-    print(schema().reference(options.section), end="")
-    return 0

@@ -36,9 +36,7 @@ def add_parser(commands: Any) -> None:
         help="rate a rule: its worst accuracy under a fixed adversary, its speed, its checks, on a card",
         description="Rates rules by a protocol that is the same for all, and writes a card of each: HTML and Markdown.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fedsim rate RULE [RULE ...] [--data digits|mnist] [--out DIR] [--dry-run] [--KEY VALUE]",
-        allow_abbrev=False,
     )
     parser.add_argument("rule", metavar="RULE", nargs="+", help='a built-in rule, or a plug-in "file.py:function"')
     parser.add_argument("--out", metavar="DIR", type=Path, help="run folder (default: runs/rating-<data>)")

@@ -46,11 +46,9 @@ def add_parser(commands: Any) -> None:
         description="Shows the tables of run folders, complete or not, and writes summary.csv, paired.csv and figures. "
         "Without --out, only the default report of one folder is written, into that folder.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fedsim report RUN [RUN ...] [--config CONFIG [--preset NAME]] [--out DIR] [--paired] "
         "[--baseline RULE] [--final WHICH] [--choose KEY [KEY ...] [--by DATA] [--choose-per WHAT]] "
         "[--confirm KEY=VALUES] [--format FORMAT]",
-        allow_abbrev=False,
     )
     parser.add_argument("run", metavar="RUN", type=Path, nargs="+", help="a run folder")
     parser.add_argument(

@@ -2,18 +2,14 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedsim import interrupts
-from fedsim.cli import processes as cli_processes
 from fedsim.cli.overrides import SLURM, TRACKERS
 from fedsim.config.values import WHERE, option_of
 from fedsim.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fedsim.config.experiment import Experiment
-    from fedsim.engine import Plan
 
 EPILOG = """\
 any key of the configuration can be set on the command line, which overrides the file and its sweep:
@@ -39,6 +35,8 @@ its runs or rounds. Commands that run into the same folder share the work.
 """
 
 
+SEVERAL = ("coordinator", "num_processes", "process_id")
+NAMES = "--coordinator, --num-processes and --process-id"
 UNUSED_JOBS = "--slurm: has no effect with --dry-run"
 NEXT = "next: see {path}/figures, vary a key (`fedsim config` lists them), or use your own data (`fedsim init`)"
 
@@ -50,9 +48,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         help="run a configuration or a sweep, then show its table and plot its figures",
         description="Runs CONFIG and writes a run folder: rows as parquet, summary.csv, figures.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fedsim run CONFIG [OPTION ...] [--KEY VALUE] [--sweep.KEY VALUE ...]",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "config", metavar="CONFIG", type=Path, help="a TOML file, or a bundled configuration such as quickstart"
@@ -117,9 +113,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     if not options.checkpoint_seconds >= 0:  # nan
         raise ConfigError(f"--checkpoint-seconds: must be a number >= 0, got {options.checkpoint_seconds:g}")
     jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
-    if options.target is not None:
-        return _for_target(options, overrides, jobs)
-    if not cli_processes.is_requested(options):
+    if options.target is not None or not _is_distributed(options):
         return _call(options, overrides, jobs)
     if jobs:
         raise ConfigError("--distributed: must be used without --slurm, whose jobs are runs of their own")
@@ -131,17 +125,45 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     return code
 
 
+def _is_distributed(options: argparse.Namespace) -> bool:
+    """Whether this process is one of several. Raises `ConfigError` if options are wrong or missing."""
+    given = [getattr(options, name) is not None for name in SEVERAL]
+    if not any(given):
+        return bool(options.distributed)
+    if not all(given):
+        raise ConfigError(f"--coordinator: must be used with all of {NAMES}, or use --distributed alone")
+    host, _, port = options.coordinator.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f"--coordinator: must be HOST:PORT, got {options.coordinator}")
+    if options.num_processes < 1:
+        raise ConfigError(f"--num-processes: must be an integer >= 1, got {options.num_processes}")
+    if not 0 <= options.process_id < options.num_processes:
+        number = options.num_processes - 1
+        raise ConfigError(f"--process-id: must be an integer from 0 to {number}, got {options.process_id}")
+    return True
+
+
 def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[str, str]) -> int:
     from fedsim.api import default_folder
+    from fedsim.config import toml
     from fedsim.engine import devices
 
-    devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
-    experiment = _read(options, overrides)
+    target = None
+    if options.target is not None:
+        from fedsim.forecast import targets
+
+        target = targets.parse(options.target)
+        if not options.dry_run:
+            raise ConfigError("--target: must be used with --dry-run")
+        targets.disable_accelerators()
+    else:
+        devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
+    experiment = toml.read(options.config, overrides, options.preset, option_of, WHERE)
     path = options.out or default_folder(experiment)
 
     from fedsim import report
     from fedsim.cli import console
-    from fedsim.engine import jobs, prepare, processes, run_plan
+    from fedsim.engine import jobs, make_plan, prepare, processes, run_plan
     from fedsim.runs.trackers import make_trackers
     from fedsim.terminal import show_progress
 
@@ -155,23 +177,22 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
             print(f"job {job}")
         print(f"when all jobs have finished: fedsim report {path}; repeat `fedsim run` to complete what they left")
         return 0
-    plan = prepare(experiment, not options.no_compile_cache)
-    warnings = _warnings(plan, options.strict)
-    if slurm:
-        warnings.append(UNUSED_JOBS)
+    plan = make_plan(experiment, target.machine) if target else prepare(experiment, not options.no_compile_cache)
+    if plan.warnings and options.strict:
+        raise ConfigError(plan.warnings[0])
     run_options = {name: getattr(options, name) for name in ("force", "allow_mismatch", "checkpoint_seconds")}
     if not processes.is_primary():
         if not options.dry_run:
             with interrupts.raised():
                 run_plan(plan, path, **run_options)
         return 0
-    _warn(warnings)
+    _warn([*plan.warnings, *([UNUSED_JOBS] if slurm else [])])
     for note in plan.notes:
         print(f"fedsim: note: {note}", file=sys.stderr)
     if options.dry_run:
-        from fedsim.cli.plan import show_plan
+        from fedsim.cli.plan import show_forecast, show_plan
 
-        show_plan(plan, path)
+        show_forecast(plan, target) if target else show_plan(plan, path)
         return 0
     trackers = make_trackers(path, options.log)
     command = "the same command without --force" if options.force else "the same command"
@@ -188,39 +209,6 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
     return 0
 
 
-def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment":
-    """The experiment; messages about values of `overrides` say that they are on the command line."""
-    from fedsim.config import toml
-
-    return toml.read(options.config, overrides, options.preset, option_of, WHERE)
-
-
-def _warnings(plan: "Plan", is_strict: bool) -> list[str]:
-    """A sentence for each key without effect; if `is_strict`, raises the first as a `ConfigError`."""
-    if plan.warnings and is_strict:
-        raise ConfigError(plan.warnings[0])
-    return list(plan.warnings)
-
-
-def _warn(warnings: list[str]) -> None:
+def _warn(warnings: Sequence[str]) -> None:
     for warning in warnings:
         print(f"fedsim: warning: {warning}", file=sys.stderr)
-
-
-def _for_target(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str, str]) -> int:
-    """Shows the plan for devices that need not be present."""
-    from fedsim.engine import make_plan
-    from fedsim.forecast import targets
-
-    target = targets.parse(options.target)
-    if not options.dry_run:
-        raise ConfigError("--target: must be used with --dry-run")
-    targets.disable_accelerators()
-    experiment = _read(options, overrides)
-
-    from fedsim.cli.plan import show_forecast
-
-    plan = make_plan(experiment, target.machine)
-    _warn([*_warnings(plan, options.strict), *([UNUSED_JOBS] if jobs else [])])
-    show_forecast(plan, target)
-    return 0

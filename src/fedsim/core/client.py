@@ -58,10 +58,7 @@ def client_loss(
     return loss_sum / jnp.maximum(client.num_examples, 1)
 
 
-Gradient = Callable[[PyTree, PyTree, Array, Array, Array, Array], tuple[PyTree, PyTree]]
-
-
-def loss_gradient(task: Task) -> Gradient:
+def loss_gradient(task: Task) -> Callable[..., tuple[PyTree, PyTree]]:
     """`(params, statistics, x [B, ...], y [B, ...], mask [B], key) -> (gradient of the loss, statistics)`."""
 
     def loss(params: PyTree, statistics: PyTree, x: Array, y: Array, mask: Array, key: Array) -> tuple[Array, PyTree]:

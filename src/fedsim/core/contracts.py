@@ -9,16 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import optax
 from jaxtyping import Bool, Float, Int, Shaped
 
-from fedsim.core.types import (
-    Aggregate,
-    Array,
-    CohortReport,
-    Metrics,
-    PyTree,
-    Scalar,
-    Updates,
-    Variables,
-)
+from fedsim.core.types import Aggregate, Array, CohortReport, Metrics, PyTree, Scalar, Updates, Variables
 
 # Learning
 
@@ -105,10 +96,7 @@ class LocalTraining(_LocalTraining):
     __slots__ = ()
 
     def sgd(
-        self,
-        correct: Correction | None = None,
-        start: Variables | None = None,
-        correct_step: Correction | None = None,
+        self, correct: Correction | None = None, start: Variables | None = None, correct_step: Correction | None = None
     ) -> Variables:
         """Trains from `start`, by default `self.start`, with gradients and steps corrected if functions are given."""
         start = self.start if start is None else start
@@ -149,18 +137,12 @@ class UpdateServerState(Protocol):
     ) -> PyTree: ...
 
 
-def train_plainly(local: LocalTraining, client_state: PyTree, server_state: PyTree) -> LocalResult:
-    """The `train` of FedAvg: the client optimizer from the broadcast model."""
-    del server_state
-    return LocalResult(local.sgd(), client_state)
-
-
 class Algorithm(NamedTuple):
     """A local training algorithm. Each client has a `client_state`; all share the broadcast `server_state`."""
 
     init: Callable[[PyTree], tuple[PyTree, PyTree]] = lambda params: ((), ())
     """`(params) -> (client_state of one client, server_state)` before the first round; by default there are none."""
-    train: TrainClient = train_plainly
+    train: TrainClient = lambda local, client_state, _: LocalResult(local.sgd(), client_state)
     update_server_state: UpdateServerState = lambda server_state, messages, valid, num_clients: server_state
     """By default the state stays as it is."""
     scale: Callable[[Updates, Float[Array, " K"]], Float[Array, ""]] | None = None

@@ -18,11 +18,6 @@ Clients: TypeAlias = Bool[Array, " N"]  # a selection of all clients
 __all__ = ["draw_labels", "example_owners", "mix", "require_classes"]  # of `fedsim.corruption`
 
 
-def accept_any_data(spec: DataSpec) -> None:
-    """The `Corruption.validate` of a corruption that works on all data."""
-    del spec
-
-
 class ApplyCorruption(Protocol):
     """The data after the corruption of some clients."""
 
@@ -54,7 +49,7 @@ class Corruption(NamedTuple):
     apply: ApplyCorruption
     changed_fields: frozenset[str] = frozenset()
     """Fields of `ClientData` that `apply` changes; the others are shared by all runs of a program."""
-    validate: Callable[[DataSpec], None] = accept_any_data
+    validate: Callable[[DataSpec], None] = lambda spec: None
     """Raises `ValueError` if the corruption does not apply to such data."""
     trigger: Callable[[Array, Array, DataSpec], tuple[Array, Array]] | None = None
     """A backdoor's: `(x, y, spec) -> (x, y)` with the trigger applied and the target labels.
@@ -71,33 +66,19 @@ class Corruption(NamedTuple):
 
 
 def choose_clients(
-    key: Array, num_clients: int, num_corrupted: Array | int, malicious: Clients | None = None
+    key: Array, num_clients: int, number: Array | int, others: Clients | None = None, *, from_end: bool = False
 ) -> Clients:
-    """Which clients are corrupted: the first `num_corrupted` of a random permutation.
+    """Which clients are corrupted: the first `number` of a random permutation; or malicious: the last, `from_end`.
 
-    So under one key a larger fraction corrupts the clients of a smaller one and some more. Clients that are known to be
-    `malicious` come last.
+    So under one key a larger number keeps the clients of a smaller one, and malicious clients have clean data as long
+    as there are enough clients. `others`, those that are known to be in the other set, are chosen last.
     """
-    order = _permute(key, num_clients, malicious)
-    return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) < num_corrupted)
-
-
-def choose_malicious(
-    key: Array, num_clients: int, num_malicious: Array | int, corrupted: Clients | None = None
-) -> Clients:
-    """Which clients are malicious: the last `num_malicious` of the permutation of `choose_clients`.
-
-    So under one key they have clean data as long as there are enough clients, and a larger number adds clients. Clients
-    that are known to be `corrupted` come first.
-    """
-    order = _permute(key, num_clients, None if corrupted is None else ~corrupted)
-    return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) >= num_clients - num_malicious)
-
-
-def _permute(key: Array, num_clients: int, last: Clients | None) -> Int[Array, " N"]:
-    """A random permutation of the clients, with those in `last` at its end."""
     order = jax.random.permutation(key, num_clients)
-    return order if last is None else order[jnp.argsort(last[order], stable=True)]
+    if others is not None:
+        order = order[jnp.argsort((~others if from_end else others)[order], stable=True)]
+    positions = jnp.arange(num_clients)
+    is_chosen = positions >= num_clients - number if from_end else positions < number
+    return jnp.zeros(num_clients, bool).at[order].set(is_chosen)
 
 
 def example_owners(data: ClientData) -> Int[Array, " M"]:
@@ -222,7 +203,7 @@ def corrupt(
     listed, malicious = (mark(ids) if len(ids) else None for ids in (client_ids, malicious_ids))
     corrupted = choose_clients(clients_key, num_clients, num_corrupted, malicious) if listed is None else listed
     if malicious is None and num_malicious is not None:
-        malicious = choose_malicious(clients_key, num_clients, num_malicious, listed)
+        malicious = choose_clients(clients_key, num_clients, num_malicious, listed, from_end=True)
     return corruption.apply(data, corrupted, spec, data_key)._replace(corrupted=corrupted, malicious=malicious)
 
 

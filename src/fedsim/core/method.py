@@ -7,13 +7,7 @@ import optax
 
 from fedsim.core import require
 from fedsim.core.chain import chain
-from fedsim.core.contracts import (
-    Aggregator,
-    Algorithm,
-    Attack,
-    ClientOptimizer,
-    PreAggregator,
-)
+from fedsim.core.contracts import Aggregator, Algorithm, Attack, ClientOptimizer, PreAggregator
 from fedsim.core.types import Array, HParams
 
 

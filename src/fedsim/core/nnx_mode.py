@@ -19,8 +19,7 @@ class _MaskedBatchNorm(nnx.BatchNorm):
     def __call__(self, x: Array, *args: Any, **options: Any) -> Array:
         if x.shape[:1] == _mask.get().shape and options.get("mask") is None:
             options["mask"] = expand_like(_mask.get(), x)
-        outputs: Array = super().__call__(x, *args, **options)
-        return outputs
+        return super().__call__(x, *args, **options)
 
 
 def wrapped_class(module: Any) -> type:
@@ -30,8 +29,7 @@ def wrapped_class(module: Any) -> type:
 
     def build() -> nnx.Module:
         rngs = {} if module.skip_rng else {"rngs": nnx.Rngs(0)}
-        built: nnx.Module = module.nnx_class(*module.args, **module.kwargs, **rngs)
-        return built
+        return module.nnx_class(*module.args, **module.kwargs, **rngs)
 
     return type(nnx.eval_shape(build))
 

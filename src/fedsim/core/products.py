@@ -29,17 +29,13 @@ def matmul(patches: Array, kernel: Array) -> Array:
     return patches @ kernel
 
 
-def _matmul_forward(patches: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
-    return patches @ kernel, (patches, kernel)
-
-
 def _matmul_backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     patches, kernel = residuals
     rows = tuple(range(patches.ndim - 1))
     return gradient @ kernel.T, lax.dot_general(patches, gradient, ((rows, rows), ((), ())))
 
 
-matmul.defvjp(_matmul_forward, _matmul_backward)
+matmul.defvjp(lambda patches, kernel: (patches @ kernel, (patches, kernel)), _matmul_backward)
 
 
 def convolve(x: Array, kernel: Array, strides: Sizes, dilation: Sizes, outputs: Sizes) -> Array:
@@ -97,8 +93,7 @@ def _max_pool_backward(window: Sizes, strides: Sizes, residuals: tuple[Array, Ar
         chosen = jnp.where(positions.reshape(apart) == of_window, covered.reshape(sizes), 0)
         return jnp.sum(chosen, axis=tuple(range(1, chosen.ndim, 2)))
 
-    gradients: tuple[Array] = jax.linear_transpose(choose, jax.ShapeDtypeStruct(like.shape[:-1], like.dtype))(gradient)
-    return gradients
+    return jax.linear_transpose(choose, jax.ShapeDtypeStruct(like.shape[:-1], like.dtype))(gradient)
 
 
 max_pool.defvjp(_max_pool_forward, _max_pool_backward)

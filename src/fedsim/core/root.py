@@ -9,21 +9,13 @@ from fedsim.core.local import LocalSGD
 from fedsim.core.types import Array, ClientData, ClientSlice, Examples, PyTree, Variables
 
 
-def as_client(examples: Examples) -> tuple[ClientData, ClientSlice]:
-    """The examples as the data of a single client."""
-    num_examples = examples.y.shape[0]
-    zero = jnp.zeros(1, jnp.int32)
-    data = ClientData(
-        examples.x, examples.y, offsets=zero, num_examples=zero + num_examples, corrupted=zero.astype(bool)
-    )
-    return data, ClientSlice(jnp.int32(0), jnp.int32(0), jnp.int32(num_examples))
-
-
 def root_evaluator(
     examples: Examples, sgd: LocalSGD, variables: Variables, key: Array, loss_batch: int, width: int
 ) -> RootEvaluator:
     """Evaluates updates of the broadcast `variables` on `examples`, `width` models at a time."""
-    data, client = as_client(examples)
+    size, zero = examples.y.shape[0], jnp.zeros(1, jnp.int32)
+    data = ClientData(examples.x, examples.y, zero, zero + size, zero.astype(bool))  # of a single client
+    client = ClientSlice(jnp.int32(0), jnp.int32(0), jnp.int32(size))
 
     def loss(update: PyTree) -> Array:
         model = jax.tree.map(jnp.add, variables, update)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.lax import bitcast_convert_type
 
 from fedsim.core.types import Array
 
@@ -43,13 +44,6 @@ def comparators(num_rows: int) -> Iterator[tuple[int, int]]:
         p >>= 1
 
 
-def sort_by_comparators(rows: list[Array]) -> list[Array]:
-    """Sorts K `rows` [c] by all comparators one by one; XLA fuses them into one loop over the columns."""
-    for i, j in comparators(len(rows)):
-        rows[i], rows[j] = jnp.minimum(rows[i], rows[j]), jnp.maximum(rows[i], rows[j])
-    return rows
-
-
 class Order(NamedTuple):
     """An order of float32 numbers without NaN, as integers in the same order; +inf comes last."""
 
@@ -59,30 +53,21 @@ class Order(NamedTuple):
     """Integers to values."""
 
 
-def _ascending_keys(values: Array) -> Array:
-    return _flip_negative(jax.lax.bitcast_convert_type(values, jnp.int32))
-
-
-def _ascending_values(keys: Array) -> Array:
-    return jax.lax.bitcast_convert_type(_flip_negative(keys), jnp.float32)
-
-
 def _flip_negative(bits: Array) -> Array:
     """Inverts all bits but the sign of negative numbers: the larger the magnitude, the smaller the number."""
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 def _nearest_keys(values: Array) -> Array:
-    bits = jax.lax.bitcast_convert_type(values, jnp.uint32)
+    bits = bitcast_convert_type(values, jnp.uint32)
     return ((bits << 1) | (bits >> 31)) ^ 1  # moves the inverted sign to the end
 
 
-def _nearest_values(keys: Array) -> Array:
-    return jax.lax.bitcast_convert_type((keys >> 1) | ((keys ^ 1) << 31), jnp.float32)
-
-
-ASCENDING = Order(_ascending_keys, _ascending_values)
-NEAREST = Order(_nearest_keys, _nearest_values)
+ASCENDING = Order(
+    to_keys=lambda values: _flip_negative(bitcast_convert_type(values, jnp.int32)),
+    to_values=lambda keys: bitcast_convert_type(_flip_negative(keys), jnp.float32),
+)
+NEAREST = Order(_nearest_keys, lambda keys: bitcast_convert_type((keys >> 1) | ((keys ^ 1) << 31), jnp.float32))
 """By distance to zero; of two numbers with the same distance, the lower one comes first."""
 
 
@@ -101,10 +86,12 @@ class CenteredColumns(NamedTuple):
         return order.to_keys(jnp.where(self.mask[:, None], self.values - self.center[None], jnp.inf))
 
     def sorted_rows(self, order: Order) -> list[Array]:
-        """The keys [d] of each rank; XLA fuses all comparators and what precedes them into one loop."""
+        """The keys [d] of each rank; XLA fuses all comparators and what precedes them into one loop over columns."""
         pairs = zip(self.mask, self.values, strict=True)
-        rows = (jnp.where(is_used, row - self.center, jnp.inf) for is_used, row in pairs)
-        return sort_by_comparators([order.to_keys(row) for row in rows])
+        keys = [order.to_keys(jnp.where(is_used, row - self.center, jnp.inf)) for is_used, row in pairs]
+        for i, j in comparators(len(keys)):
+            keys[i], keys[j] = jnp.minimum(keys[i], keys[j]), jnp.maximum(keys[i], keys[j])
+        return keys
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
@@ -121,23 +108,26 @@ def rank_mean(columns: CenteredColumns, weights: Array, order: Order = ASCENDING
 def _rank_mean_jvp(order: Order, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
     """Integers have no derivative: each value changes the result by the weight of its rank."""
     (columns, weights), (change, _) = primals, tangents
-    of_rank = weights[_ranks(columns.keys(order))]
+    keys = columns.keys(order)
+    of_rank = weights[weights_below(keys, jnp.ones(len(keys), jnp.int32))]  # ranks
     changes = jnp.where(columns.mask[:, None], of_rank, 0.0) * (change.values - change.center[None])
     return rank_mean(columns, weights, order), jnp.sum(changes, axis=0)
 
 
-def _ranks(keys: Array) -> Array:
-    """The rank of each key [K, d] in its column, equal ones by row.
+def weights_below(values: Array, weights: Array) -> Array:
+    """For each of the `values` [K, d], the sum of the `weights` [K] of the rows that are lower, equal ones by row.
 
-    By counting: on CPUs that is 10 to 60 times as fast as sorting columns, for 10 to 100 rows.
+    With weights of 1 these are ranks. By counting: on CPUs that is 10 to 60 times as fast as sorting columns, for 10 to
+    100 rows.
     """
-    rows = jnp.arange(len(keys))[:, None]
+    rows = jnp.arange(len(values))[:, None]
 
-    def count(row: Array, ranks: Array) -> Array:
-        key = keys[row][None]
-        return ranks + ((key < keys) | ((key == keys) & (row < rows)))
+    def add(row: Array, below: Array) -> Array:
+        value = values[row][None]
+        is_lower = (value < values) | ((value == values) & (row < rows))
+        return below + weights[row] * is_lower
 
-    return jax.lax.fori_loop(0, len(keys), count, jnp.zeros(keys.shape, jnp.int32))
+    return jax.lax.fori_loop(0, len(values), add, jnp.zeros(values.shape, weights.dtype))
 
 
 def keys_at_ranks(

@@ -69,10 +69,7 @@ def with_frozen(make: Callable[[PyTree], Task], frozen: PyTree) -> Task:
 
 
 def classification(
-    module: Any,
-    example: Array | np.ndarray,
-    augmentation: Augmentation | None = None,
-    dtype: DTypeLike = jnp.float32,
+    module: Any, example: Array | np.ndarray, augmentation: Augmentation | None = None, dtype: DTypeLike = jnp.float32
 ) -> Task:
     """Softmax classification with cross-entropy loss by `module`, whose output is logits [B, *target, num_classes].
 
@@ -99,16 +96,13 @@ def classification(
         y = _as_classes(y, logits.shape[:-1])
         return _over_targets(cross_entropy(logits, y)), _over_targets(jnp.argmax(logits, axis=-1) == y)
 
+    def num_classes() -> int:
+        x = jax.ShapeDtypeStruct((1, *example.shape), example.dtype)
+        outputs: Any = task.outputs
+        return int(jax.eval_shape(outputs, jax.eval_shape(task.init, jax.random.key(0)), x).shape[-1])
+
     task = _from_module(as_linen(module), example, score, augmentation, dtype)
-    return task._replace(num_classes=lambda: _num_outputs(task, example))
-
-
-def _num_outputs(task: Task, example: Array | np.ndarray) -> int:
-    """Length of the last axis of the model's output."""
-    x = jax.ShapeDtypeStruct((1, *example.shape), example.dtype)
-    assert task.outputs is not None
-    shape: tuple[int, ...] = jax.eval_shape(task.outputs, jax.eval_shape(task.init, jax.random.key(0)), x).shape
-    return shape[-1]
+    return task._replace(num_classes=num_classes)
 
 
 def _as_classes(y: Array, shape: tuple[int, ...]) -> Array:
@@ -124,16 +118,8 @@ def _as_classes(y: Array, shape: tuple[int, ...]) -> Array:
     return y
 
 
-def _input_dtype(example: Array | np.ndarray) -> DTypeLike:
-    """Type of the inputs that the module sees."""
-    return jnp.float32 if example.dtype == np.uint8 else example.dtype
-
-
 def regression(
-    module: Any,
-    example: Array | np.ndarray,
-    augmentation: Augmentation | None = None,
-    dtype: DTypeLike = jnp.float32,
+    module: Any, example: Array | np.ndarray, augmentation: Augmentation | None = None, dtype: DTypeLike = jnp.float32
 ) -> Task:
     """Regression with half the squared error, averaged over an example's targets; `module` returns [B, num_outputs].
 
@@ -159,7 +145,8 @@ def _from_module(
 ) -> Task:
 
     def init(key: Array) -> Variables:
-        return init_module(module, key, jnp.zeros((1, *example.shape), _input_dtype(example)))
+        x = jnp.zeros((1, *example.shape), jnp.float32 if example.dtype == np.uint8 else example.dtype)
+        return init_module(module, key, x)
 
     def cast(x: Array, params: PyTree) -> tuple[Array, PyTree]:
         x = x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x

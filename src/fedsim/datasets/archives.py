@@ -55,8 +55,7 @@ def unpickle(source: Path, name: str, content: bytes, md5: str) -> dict[bytes, A
     """The unpickled `content` of the file `name`. Raises `DataError` unless it has that MD5: pickles can run code."""
     if hashlib.md5(content).hexdigest() != md5:
         raise DataError(f"{source}: {name} is not the official file: its MD5 differs")
-    batch: dict[bytes, Any] = pickle.loads(content, encoding="bytes")
-    return batch
+    return pickle.loads(content, encoding="bytes")
 
 
 def _list_tar(archive: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:

@@ -14,8 +14,8 @@ from fedsim.core.types import FederatedDataset, InputKind
 from fedsim.datasets.canonical import as_array, canonicalize, count_classes
 from fedsim.datasets.client_ids import name_remarks, number_clients
 from fedsim.datasets.federated import make_federated_dataset
-from fedsim.datasets.partition import natural_client_names, natural_clients, natural_test_clients
-from fedsim.datasets.portions import is_whole
+from fedsim.datasets.partition import natural_client_names, natural_test_clients
+from fedsim.datasets.portions import is_whole, renumber
 from fedsim.datasets.raw import RawDataset, derive
 from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
 
@@ -71,7 +71,7 @@ def from_arrays(
     >>> dataset.train.num_examples.tolist(), len(dataset.y_test)
     ([3], 1)
     """
-    raw = _make_raw(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids)
+    raw = make_raw(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids)
     return federate(canonicalize(raw, needs_test=x_test is not None), test_fraction, seed)
 
 
@@ -91,10 +91,9 @@ def federate(raw: RawDataset, test_fraction: float, seed: int) -> FederatedDatas
         if not isinstance(test_fraction, numbers.Real) or not 0 < test_fraction < 1:
             raise DataError(f"test_fraction: must be between 0 and 1, got {test_fraction!r}")
         raw = split_test(raw, test_fraction, np.random.default_rng([seed, 2]))  # as data.seed does
-    if raw.client_ids is None:
-        raw = derive(raw, client_ids=np.zeros(len(raw.y), np.int32))
-    raw = canonicalize(raw)
-    clients = natural_clients(raw), natural_test_clients(raw), natural_client_names(raw)
+    client_ids = np.zeros(len(raw.y), np.int32) if raw.client_ids is None else raw.client_ids
+    raw = canonicalize(derive(raw, client_ids=client_ids))
+    clients = renumber(client_ids)[1], natural_test_clients(raw), natural_client_names(raw)
     return make_federated_dataset(raw, *clients)
 
 
@@ -117,12 +116,7 @@ def read(path: Path) -> RawDataset:
                 what = "an integer" if name == "num_classes" else "a text"
                 raise DataError(f"{path}: {name} must be {what}, got {values[name].dtype} {values[name].shape}")
             values[name] = values[name].item()
-    return _make_raw(path.stem, **values)
-
-
-def is_folder_of_arrays(path: Path) -> bool:
-    """Whether `path` is a folder that `read` takes, rather than one in LEAF's format."""
-    return any(path.glob("*.npy"))
+    return make_raw(path.stem, **values)
 
 
 def _map_folder(folder: Path) -> dict[str, np.ndarray]:
@@ -158,7 +152,7 @@ def _reason(error: Exception) -> str:
     return "it has another format" if "pickled" in text else f"{text}{remedy}"  # which NumPy tries last
 
 
-def _make_raw(
+def make_raw(
     name: str,
     x: np.ndarray,
     y: np.ndarray,

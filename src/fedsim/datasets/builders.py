@@ -22,7 +22,6 @@ import tensorflow_datasets as tfds
 from fedsim.config.registry import did_you_mean, nearest
 from fedsim.core.types import InputKind
 from fedsim.datasets import image_builders, leaf, shakespeare
-from fedsim.datasets.download import Progress
 from fedsim.datasets.natural_clients import ClientExamples
 from fedsim.datasets.text import ALPHABET
 from fedsim.errors import DataError
@@ -98,21 +97,13 @@ BUILDERS: dict[str, Callable[..., Any]] = image_builders.BUILDERS | {
 }
 
 
-def prepare(name: str, source: Path, data_dir: Path, progress: Progress) -> Path:
-    """Prepares `name`, one of `BUILDERS`, from the files at `source` into `data_dir`; returns the folder.
+def prepare(name: str, data_dir: Path, **files: Any) -> Path:
+    """Prepares one of `BUILDERS` from its `source`, or a data set of TFDS, into `data_dir`; returns the folder.
 
-    Raises `DataError` on failure, which keeps what was prepared before.
+    Works in a temporary folder, and then moves the result to its place. Raises `DataError` on failure, which keeps what
+    was prepared before.
     """
-    return _run(name, partial(BUILDERS[name], source=source, progress=progress), data_dir)
-
-
-def prepare_tfds(name: str, data_dir: Path) -> Path:
-    """Prepares the TFDS data set `name` into `data_dir`; returns the folder. Raises `DataError` on failure."""
-    return _run(name, partial(tfds.builder, name), data_dir)
-
-
-def _run(name: str, make_builder: Callable[..., Any], data_dir: Path) -> Path:
-    """Prepares in a temporary folder, and then moves the result to its place."""
+    make_builder = partial(BUILDERS[name], **files) if files else partial(tfds.builder, name)
     tfds.disable_progress_bar()
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{name.replace('/', '-')}-") as temporary:

@@ -1,8 +1,8 @@
 """The data sets of this machine: preparing and listing them."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fedsim.datasets import cache, cifar10, cifar100, digits, emnist, mnist, prepared, shakespeare
 from fedsim.datasets.download import Progress, fetch
@@ -23,20 +23,14 @@ FEMNIST_HELP = (
 )
 
 
-@dataclass(frozen=True)
-class DatasetInfo:
+class DatasetInfo(NamedTuple):
     """A data set in the list; None: not known."""
 
     name: str
-    """Name of the data set."""
-    location: str
-    """Its folder, or why it cannot be used."""
-    num_clients: int | None = None
-    """Number of natural clients."""
+    location: str  # its folder, or why it cannot be used
+    num_clients: int | None = None  # natural ones
     num_train: int | None = None
-    """Number of training examples."""
     num_test: int | None = None
-    """Number of test examples."""
 
 
 def prepare(name: str, source: Path | None, force: bool, progress: Progress) -> RawDataset:
@@ -60,7 +54,7 @@ def prepare(name: str, source: Path | None, force: bool, progress: Progress) -> 
         directory = prepared.directory()
         directory.mkdir(parents=True, exist_ok=True)
         if name in builders.BUILDERS:
-            builders.prepare(name, source or _download(name, progress), directory, progress)
+            builders.prepare(name, directory, source=source or _download(name, progress), progress=progress)
         elif source is not None:
             raise DataError(
                 f"--from: must be left out for {name}, which tensorflow-datasets downloads itself; it is for "
@@ -68,7 +62,7 @@ def prepare(name: str, source: Path | None, force: bool, progress: Progress) -> 
             )
         else:
             progress("preparing", 0, 0)
-            folder = builders.prepare_tfds(name, directory)
+            folder = builders.prepare(name, directory)
             name = str(folder.parent.relative_to(directory))  # emnist is prepared as emnist/byclass
     progress("decoding", 0, 0)
     return prepared.load(name)

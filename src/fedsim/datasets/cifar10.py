@@ -40,7 +40,7 @@ def read(source: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     `source` is the archive, python or binary, or a folder with it, with its unpacked files or with these as `.xz`.
     Raises `DataError` if a file is missing or is not the official one.
     """
-    files = list_files(source)
+    files = archives.list_files(source, "cifar-10-*.tar.gz", "cifar-10-batches-*")
     splits = {}
     for split, batches in BATCHES.items():
         parts = [read_batch(source, files, name, md5) for name, md5 in batches.items()]
@@ -51,11 +51,6 @@ def read(source: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         splits[split] = np.ascontiguousarray(images), records[:, 0].astype(np.int32)
     return splits
-
-
-def list_files(source: Path) -> archives.Files:
-    """The files of `source`."""
-    return archives.list_files(source, "cifar-10-*.tar.gz", "cifar-10-batches-*")
 
 
 def read_batch(source: Path, files: archives.Files, name: str, md5: str) -> np.ndarray:

@@ -6,6 +6,7 @@ Everything else is refused, so that no column is left out unless the user says s
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -54,7 +55,7 @@ def encode(
     """
     if table.is_empty():
         raise DataError(f"{name}: must have rows, got none")
-    y, classes, client_ids, client_names = targets(name, table, label, client)
+    raw = targets(name, table, label, client)
     drop = (drop,) if isinstance(drop, str) else drop
     for column in drop:
         require_column(name, table, "drop", column)
@@ -69,9 +70,9 @@ def encode(
         raise DataError(f"{name}: must have a column besides the label and the client, got {table.columns}")
     if label == client:
         notes.append(f"{name}: column {label!r} is the label and the client, so each client has one class")
-    if odd := next(filter(is_formatted, [] if classes is None else classes.tolist()), ""):
+    if odd := next(filter(is_formatted, [] if raw.label_names is None else raw.label_names.tolist()), ""):
         notes.append(f"{name}: column {label!r} is text, since it has {odd!r}: one class for each of its texts")
-    for column, names in ((label, classes), (client, client_names)):
+    for column, names in ((label, raw.label_names), (client, raw.client_names)):
         if names is not None:
             notes += [f"{name}: column {column!r} has {found}" for found in name_remarks(names.tolist(), column)]
     parts = []
@@ -80,21 +81,16 @@ def encode(
         if questionable := remark(table[column], parts[-1]):
             notes.append(f"{name}: column {column!r} {questionable}")
     x = np.concatenate(parts, axis=1)
-    num_classes = 0 if classes is None else len(classes)
-    return RawDataset(
-        name, x, y, x[:0], y[:0], num_classes, "vector", client_ids, None, client_names, classes, tuple(notes)
-    )
+    return replace(raw, x=x, x_test=x[:0], notes=tuple(notes))
 
 
 def encode_texts(
     name: str, table: pl.DataFrame, text: str, label: str, client: str, window: int, tokenizer: str
 ) -> RawDataset:
     """The rows of `table` as texts that are not split, see `windows.encode_texts`; all else as in `encode`."""
-    y, classes, client_ids, client_names = targets(name, table, label, client)
+    raw = targets(name, table, label, client)
     x, notes = windows.encode_texts(name, texts_of(name, table, text), window, tokenizer)
-    num_classes = 0 if classes is None else len(classes)
-    ids = client_ids, None, client_names
-    return RawDataset(name, x, y, x[:0], y[:0], num_classes, "text", *ids, classes, notes, are_windows=False)
+    return replace(raw, x=x, x_test=x[:0], inputs="text", notes=notes, are_windows=False)
 
 
 def texts_of(name: str, table: pl.DataFrame, text: str) -> list[str]:
@@ -106,13 +102,12 @@ def texts_of(name: str, table: pl.DataFrame, text: str) -> list[str]:
     return texts
 
 
-def targets(
-    name: str, table: pl.DataFrame, label: str, client: str
-) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-    """Labels [M] and the names of their classes, client ids [M] and the names of the clients; None for what is not."""
+def targets(name: str, table: pl.DataFrame, label: str, client: str) -> RawDataset:
+    """The labels and clients of the rows, which are not split, without inputs."""
     y, classes = _labels(name, require_column(name, table, "label", label), label)
     names, ids = clients(name, table, client) if client else (None, None)
-    return y, classes, ids, names
+    x, num_classes = np.zeros((len(y), 0), np.float32), 0 if classes is None else len(classes)
+    return RawDataset(name, x, y, x[:0], y[:0], num_classes, "vector", ids, None, names, classes)
 
 
 def require_column(name: str, table: pl.DataFrame, key: str, column: str) -> pl.Series:

@@ -20,11 +20,8 @@ class Download(NamedTuple):
     """A file on the web."""
 
     url: str
-    """Address."""
-    algorithm: str
-    """Name of the digest, such as "sha256"."""
-    digest: str
-    """Digest of the file, in hexadecimal."""
+    algorithm: str  # of the digest, such as "sha256"
+    digest: str  # in hexadecimal
 
 
 def fetch(file: Download, folder: Path, progress: Progress) -> Path:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.core.types import ClientData, FederatedDataset
-from fedsim.datasets.portions import all_finite, convert, portions, take
+from fedsim.datasets.portions import all_finite, convert, portions, sorting, take
 from fedsim.datasets.raw import Partition, RawDataset, derive, mark_checked
 from fedsim.errors import DataError
 
@@ -49,8 +49,7 @@ def make_federated_dataset(
     sizes = np.bincount(client_ids.astype(np.intp, copy=False))  # which refuses uint64
     if len(empty := np.flatnonzero(sizes == 0)):
         raise DataError(f"data.partition: must give every client examples of {raw.name}, got none for {empty[0]}")
-    is_sorted = bool(np.all(client_ids[1:] >= client_ids[:-1]))
-    order = slice(None) if is_sorted else np.argsort(client_ids, kind="stable")
+    order = sorting(client_ids)
     order = order if examples is None else examples[order]
     dtype = np.int32 if raw.num_classes else np.float32
     train: dict[str, Any] = {

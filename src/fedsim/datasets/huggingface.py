@@ -64,8 +64,10 @@ def huggingface(
         documents = {split: _documents(name, split, rows, text, client) for split, rows in splits.items()}
         raw = windows.make(name, documents[TRAIN], documents.get(TEST, {}), window, tokenizer, bool(client))
         return replace(raw, notes=raw.notes + notes)
-    drop = tuple(drop)
-    images = _image_columns(splits[TRAIN], drop)
+    import datasets
+
+    kinds = splits[TRAIN].features
+    images = [column for column in kinds if isinstance(kinds[column], datasets.Image) and column not in drop]
     if len(images) > 1 and not text:
         raise DataError(f"{name}: must have one column of images, got {', '.join(images)}; add others to drop")
     if text:
@@ -122,12 +124,6 @@ def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> "p
         raise DataError(f"{name}: the splits train and test must have equal columns, got {shown}") from None
 
 
-def _image_columns(rows: Any, drop: Sequence[str]) -> list[str]:
-    import datasets
-
-    return [name for name, kind in rows.features.items() if isinstance(kind, datasets.Image) and name not in drop]
-
-
 def _read_images(
     name: str, splits: Mapping[str, Any], image: str, label: str, client: str, drop: Sequence[str]
 ) -> RawDataset:
@@ -135,11 +131,10 @@ def _read_images(
     from fedsim.datasets.columns import targets
 
     table = _table(name, {split: rows.remove_columns([image]) for split, rows in splits.items()}, drop)
-    y, classes, client_ids, clients = targets(name, table, label, client)
+    raw = targets(name, table, label, client)
     kind = datasets.Image(mode=splits[TRAIN].features[image].mode)
     x = stack(name, _pictures(splits, image, kind))
-    num_classes = 0 if classes is None else len(classes)
-    return RawDataset(name, x, y, x[:0], y[:0], num_classes, "image", client_ids, None, clients, classes)
+    return replace(raw, x=x, x_test=x[:0], inputs="image")
 
 
 def _pictures(splits: Mapping[str, Any], image: str, kind: Any) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:

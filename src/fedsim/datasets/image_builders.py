@@ -7,7 +7,8 @@ This module needs the extra `data`: import it inside functions, after `prepared.
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +32,9 @@ def encode_png(image: np.ndarray) -> bytes:
 class FileBuilder:
     """Mixin of TFDS builders that write what `read` returns. Comes before TFDS's builder among the base classes."""
 
+    decode: Callable[[Path], dict[str, Any]]
+    """Reads the examples in the files at a path, by split."""
+
     def __init__(self, source: Path, progress: Progress, **kwargs: Any) -> None:
         self.source, self.progress = source, progress
         super().__init__(**kwargs)
@@ -39,8 +43,7 @@ class FileBuilder:
         return {split: self._generate_examples(split, examples) for split, examples in self.read().items()}
 
     def read(self) -> dict[str, Any]:
-        """The examples in the files at `self.source`, by split; subclasses define it."""
-        raise NotImplementedError
+        return self.decode(self.source)
 
 
 class _ImageBuilder(FileBuilder):
@@ -52,98 +55,51 @@ class _ImageBuilder(FileBuilder):
     def _split_generators(self: Any, dl_manager: Any) -> dict[str, Any]:
         for feature, names in self.LABELS.items():
             self.info.features[feature].names = names
-        splits: dict[str, Any] = super()._split_generators(dl_manager)
-        return splits
+        return super()._split_generators(dl_manager)
 
     def _generate_examples(
         self: Any, split: str, examples: tuple[np.ndarray, np.ndarray]
     ) -> Iterator[tuple[int, dict[str, Any]]]:
+        features = self.info.features
         for i, (image, label) in enumerate(zip(*examples, strict=True)):
-            fields = self.make_fields(f"{split}_{i:05d}", int(label))
-            yield i, {"image": encode_png(image)} | fields
+            fields = {"id": f"{split}_{i:05d}", "image": encode_png(image), "label": int(label)}
+            if "coarse_label" in features:
+                fields["coarse_label"] = int(cifar100.COARSE[label])
+            yield i, {name: value for name, value in fields.items() if name in features}  # MNIST has no ids
             self.progress(f"{split} records", i + 1, 0)
 
-    def make_fields(self, name: str, label: int) -> dict[str, Any]:
-        """Fields of a record besides the image."""
-        return {"id": name, "label": label}
 
-
-class Cifar10(_ImageBuilder, cifar.Cifar10, skip_registration=True):  # type: ignore[call-arg]
-    """CIFAR-10 from the official archive, python or binary, or its unpacked files."""
-
-    name = "cifar10"
-    LABELS: ClassVar = {"label": cifar10.LABELS}
-
-    def read(self) -> dict[str, Any]:
-        """The official examples."""
-        return cifar10.read(self.source)
-
-
-class Cifar100(_ImageBuilder, cifar.Cifar100, skip_registration=True):  # type: ignore[call-arg]
-    """CIFAR-100 from the official archive, or its unpacked files."""
-
-    name = "cifar100"
-    LABELS: ClassVar = {"label": cifar100.LABELS, "coarse_label": cifar100.COARSE_LABELS}
-
-    def read(self) -> dict[str, Any]:
-        """The official examples."""
-        return cifar100.read(self.source)
-
-    def make_fields(self, name: str, label: int) -> dict[str, Any]:
-        """With the superclass."""
-        return super().make_fields(name, label) | {"coarse_label": int(cifar100.COARSE[label])}
-
-
-class Mnist(_ImageBuilder, tfds_mnist.MNIST, skip_registration=True):  # type: ignore[call-arg]
-    """MNIST from the four official files."""
-
-    name = "mnist"
-
-    def read(self) -> dict[str, Any]:
-        """The official examples."""
-        return mnist.read(self.name, self.source)
-
-    def make_fields(self, name: str, label: int) -> dict[str, Any]:
-        """The label alone."""
-        return {"label": label}
-
-
-class FashionMnist(_ImageBuilder, tfds_mnist.FashionMNIST, skip_registration=True):  # type: ignore[call-arg]
-    """Fashion-MNIST from the four official files."""
-
-    name = "fashion_mnist"
-    read = Mnist.read
-    make_fields = Mnist.make_fields
-
-
-class Emnist(_ImageBuilder, tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
-    """One split of EMNIST, which subclasses name, from the official archive or its unpacked files."""
+class _Emnist(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
+    """A split of EMNIST."""
 
     VERSION = tfds.core.Version("1.0.0")
-    split: str
-
-    def read(self) -> dict[str, Any]:
-        """The official examples of the split."""
-        return emnist.read(self.split, self.source)
 
     def _info(self) -> Any:
+        split = self.name.removeprefix("emnist_")
         features = {
             "id": tfds.features.Text(),
             "image": tfds.features.Image(shape=(28, 28, 1)),
-            "label": tfds.features.ClassLabel(names=list(emnist.LABELS[self.split])),
+            "label": tfds.features.ClassLabel(names=list(emnist.LABELS[split])),
         }
         return tfds.core.DatasetInfo(
             builder=self,
-            description=f"EMNIST {self.split}: handwritten characters, upright, labels from 0.",
+            description=f"EMNIST {split}: handwritten characters, upright, labels from 0.",
             features=tfds.features.FeaturesDict(features),
             homepage="https://www.nist.gov/itl/products-and-services/emnist-dataset",
         )
 
 
-def _make_emnist(split: str) -> Any:
-    members = {"name": f"emnist_{split}", "split": split}
-    return type(f"Emnist{split.title()}", (Emnist,), members, skip_registration=True)
+def _make(name: str, base: Any, decode: Callable[[Path], dict[str, Any]], **labels: Sequence[str]) -> Any:
+    """The builder of the data set `name` with the features of `base`, from the files that `decode` reads."""
+    members = {"__module__": __name__, "name": name, "decode": staticmethod(decode), "LABELS": labels}
+    return type(name.title().replace("_", ""), (_ImageBuilder, base), members, skip_registration=True)
 
 
-_BUILDERS: list[Any] = [Cifar10, Cifar100, Mnist, FashionMnist, *map(_make_emnist, emnist.LABELS)]
-BUILDERS = {builder.name: builder for builder in _BUILDERS}
+BUILDERS = {
+    "cifar10": _make("cifar10", cifar.Cifar10, cifar10.read, label=cifar10.LABELS),
+    "cifar100": _make(
+        "cifar100", cifar.Cifar100, cifar100.read, label=cifar100.LABELS, coarse_label=cifar100.COARSE_LABELS
+    ),
+    "mnist": _make("mnist", tfds_mnist.MNIST, partial(mnist.read, "mnist")),
+    "fashion_mnist": _make("fashion_mnist", tfds_mnist.FashionMNIST, partial(mnist.read, "fashion_mnist")),
+} | {f"emnist_{split}": _make(f"emnist_{split}", _Emnist, partial(emnist.read, split)) for split in emnist.LABELS}

@@ -42,11 +42,7 @@ def images(
     del seed
     if not path:
         raise ConfigError('images.path: must name a folder of images, got ""')
-    return read(Path(path).expanduser(), levels, size)
-
-
-def read(folder: Path, levels: Sequence[Level] = (), size: int | None = None) -> RawDataset:
-    """As `images`."""
+    folder = Path(path).expanduser()
     files, name, notes = list(find(folder)), folder.resolve().name, []
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedsim.core.types import FederatedDataset, InputKind
-from fedsim.datasets.arrays import from_arrays
+from fedsim.datasets.arrays import federate, make_raw
+from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.pictures import decode, stack
-from fedsim.datasets.raw import mark_checked
 from fedsim.errors import DataError
 
 
@@ -49,24 +49,11 @@ def from_dataset(
     x, y, ids = _read(name, train, client)
     x_test, y_test, test_ids = (None, None, None) if test is None else _read(name, test, client)
     owners: Any = ids if callable(client) else client
-    dataset = from_arrays(
-        x,
-        y,
-        owners,
-        x_test,
-        y_test,
-        test_client_ids=test_ids,
-        test_fraction=test_fraction,
-        seed=seed,
-        num_classes=num_classes,
-        inputs=inputs,
-        name=name,
-    )
-    classes = getattr(train, "classes", ())
-    classes = tuple(map(str, classes)) if isinstance(classes, list | tuple) else ()
-    if not dataset.num_classes or len(classes) != dataset.num_classes:
-        return dataset
-    return mark_checked(replace(dataset, label_names=classes), dataset.is_checked)
+    raw = make_raw(name, x, y, x_test, y_test, num_classes, inputs, owners, test_ids)
+    classes = getattr(train, "classes", None)
+    if isinstance(classes, list | tuple) and 0 < len(classes) == raw.num_classes:
+        raw = replace(raw, label_names=np.asarray(list(map(str, classes))))
+    return federate(canonicalize(raw, needs_test=test is not None), test_fraction, seed)
 
 
 def _read(name: str, examples: MapStyle, client: Any) -> tuple[np.ndarray, np.ndarray, Any]:

@@ -1,16 +1,15 @@
 """A `RawDataset` from the examples of its natural clients."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import numpy as np
 
 from fedsim.core.types import InputKind
 from fedsim.datasets.canonical import count_classes
-from fedsim.datasets.portions import empty, portions
+from fedsim.datasets.portions import Spool, portions, sorting, take
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.scales import scale_pixels
-from fedsim.datasets.spool import Spool
 from fedsim.datasets.text import ALPHABET
 from fedsim.errors import DataError
 
@@ -45,12 +44,11 @@ def concatenate_clients(
     names = sorted({client for part, client in parts if part == TRAIN})
     names += sorted({client for _, client in parts} - set(names))
     position = {client: i for i, client in enumerate(names)}
-    order = sorted(range(len(parts)), key=lambda i: (parts[i][0], position[parts[i][1]]))
-    sizes = np.asarray([len(y) for y in labels])
-    x = _reorder(spool.array(), sizes, order)
-    y = np.concatenate([labels[i] for i in order])
-    client_ids = np.repeat(np.asarray([position[parts[i][1]] for i in order], np.int32), sizes[order])
-    num_train = sum(len(y) for y, (part, _) in zip(labels, parts, strict=True) if part == TRAIN)
+    groups = np.asarray([part * len(names) + position[client] for part, client in parts], np.int32)
+    groups = np.repeat(groups, [len(y) for y in labels])  # of examples: training clients, then those of the test
+    order = sorting(groups)
+    x, y, client_ids = take(spool.array(), order), np.concatenate(labels)[order], groups[order] % len(names)
+    num_train = np.count_nonzero(groups < len(names))
     if num_classes is None:
         num_classes = len(ALPHABET) if inputs == "text" else count_classes(name, y)
     (x, x_test), (y, y_test), (ids, test_ids) = ((a[:num_train], a[num_train:]) for a in (x, y, client_ids))
@@ -79,15 +77,3 @@ def append(name: str, spool: Spool, x: np.ndarray, owner: str) -> Spool:
             spool.append(unify(earlier[portion]))
     spool.append(unify(x))
     return spool
-
-
-def _reorder(x: np.ndarray, sizes: np.ndarray, order: Sequence[int]) -> np.ndarray:
-    """The parts of `x` [M, ...] with these sizes, in another order; not copied if they are in this order."""
-    if list(order) == list(range(len(order))):
-        return x
-    starts = np.cumsum(sizes) - sizes
-    result, stop = empty(x.shape, x.dtype), 0
-    for i in order:
-        start, stop = stop, stop + sizes[i]
-        result[start:stop] = x[starts[i] : starts[i] + sizes[i]]
-    return result

@@ -38,11 +38,6 @@ def natural(raw: RawDataset, num_clients: int, rng: np.random.Generator) -> np.n
     Raises `DataError` if the data set has none.
     """
     del num_clients, rng
-    return natural_clients(raw)
-
-
-def natural_clients(raw: RawDataset) -> np.ndarray:
-    """The natural client [M] of each training example, numbered in order of the ids. Raises `DataError` if none."""
     if raw.client_ids is None:
         raise DataError(
             f'data.partition: must not be "natural" for {raw.name}, which has no natural clients; use "iid" or '
@@ -52,7 +47,7 @@ def natural_clients(raw: RawDataset) -> np.ndarray:
 
 
 def natural_client_names(raw: RawDataset) -> tuple[str, ...]:
-    """The names of the clients, numbered as by `natural_clients` and `natural_test_clients`; empty if there are none.
+    """The names of the clients, numbered as by `natural` and `natural_test_clients`; empty if there are none.
 
     Names that are the numbers themselves are none.
     """
@@ -66,7 +61,7 @@ def natural_client_names(raw: RawDataset) -> tuple[str, ...]:
 
 
 def natural_test_clients(raw: RawDataset) -> np.ndarray | None:
-    """The natural client [T] of each test example, numbered as by `natural_clients`; None if there are none.
+    """The natural client [T] of each test example, numbered as by `natural`; None if there are none.
 
     Clients without training data follow the others.
     """

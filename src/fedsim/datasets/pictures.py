@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from fedsim.datasets.natural_clients import append
+from fedsim.datasets.portions import Spool
 from fedsim.datasets.scales import PIXELS
-from fedsim.datasets.spool import Spool
 from fedsim.errors import DataError, reason
 
 GRAY_MODES = ("1", "L")  # of a picture; others of 8 bits are converted to RGB

@@ -70,6 +70,12 @@ def take(array: np.ndarray, positions: np.ndarray | slice) -> np.ndarray:
     return copy
 
 
+def sorting(ids: np.ndarray) -> np.ndarray | slice:
+    """The positions that sort `ids` [M], equal ones in their order; a slice of all if they are sorted."""
+    is_sorted = bool(np.all(ids[1:] >= ids[:-1]))
+    return slice(None) if is_sorted else np.argsort(ids, kind="stable")
+
+
 def convert(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     """`array` with this type: a copy if it has another one."""
     if array.dtype == dtype:
@@ -119,3 +125,42 @@ def renumber(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     numbers = np.cumsum(is_first, dtype=index_type(len(ids)))
     numbers -= 1
     return ids[is_first], numbers
+
+
+class Spool:
+    """Parts of an array [M, ...], such as the records of a file, whose number is known only at the end.
+
+    They are one after another in a temporary file, and have one shape and type.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (`array` closes it)
+        self._length = 0
+        self.shape: tuple[int, ...] | None = None
+        """Shape of an element; None before the first part."""
+        self.dtype: np.dtype | None = None
+        """Type; None before the first part."""
+
+    def append(self, part: np.ndarray) -> None:
+        """Appends `part` [m, ...]. Raises `DataError` if the disk is full."""
+        if self.shape is None:
+            self.shape, self.dtype = part.shape[1:], part.dtype
+        assert (part.shape[1:], part.dtype) == (self.shape, self.dtype)
+        try:
+            for portion in portions(part):
+                self._file.write(np.ascontiguousarray(part[portion]).data)
+        except OSError as error:
+            raise DataError(
+                f"{tempfile.gettempdir()}: must have room for the decoded examples, got: {error.strerror}; set TMPDIR "
+                "to a larger folder"
+            ) from None
+        self._length += len(part)
+
+    def array(self) -> np.ndarray:
+        """All parts [M, ...], memory-mapped; ends the spool."""
+        assert self.shape is not None, "a spool needs a part"
+        assert self.dtype is not None
+        shape = (self._length, *self.shape)
+        with self._file:
+            self._file.flush()
+            return np.empty(shape, self.dtype) if 0 in shape else np.memmap(self._file, self.dtype, "r", shape=shape)

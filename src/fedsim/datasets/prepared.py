@@ -16,9 +16,8 @@ import numpy as np
 
 from fedsim.datasets.cache import cached
 from fedsim.datasets.natural_clients import ClientExamples, concatenate_clients
-from fedsim.datasets.portions import take
+from fedsim.datasets.portions import Spool, take
 from fedsim.datasets.raw import RawDataset
-from fedsim.datasets.spool import Spool
 from fedsim.errors import ConfigError, DataError, import_extra, pip_install
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.+-]*)*")

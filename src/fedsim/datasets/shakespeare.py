@@ -12,12 +12,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from fedsim.datasets import archives
 from fedsim.datasets.download import Download
 from fedsim.datasets.natural_clients import ClientExamples
 from fedsim.datasets.text import encode
+from fedsim.datasets.windows import cut
 from fedsim.errors import DataError
 
 ARCHIVE = Download(
@@ -45,10 +44,7 @@ def read(path: Path) -> Iterator[ClientExamples]:
 
     `path` is a .txt or .txt.gz file, or a folder with it. Raises `DataError` if it is another text.
     """
-    for role, text in parse_roles(read_text(path)).items():
-        characters = encode(text)
-        windows = np.lib.stride_tricks.sliding_window_view(characters, WINDOW + 1)
-        yield role, windows[:, :-1], windows[:, -1].astype(np.int32)
+    return cut({role: encode(text) for role, text in parse_roles(read_text(path)).items()}, WINDOW)
 
 
 def parse_roles(text: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ def make(
     parts = [{client: encode(text).astype(dtype) for client, text in texts.items()} for texts in (train, test)]
     if not any(len(ids) > window for ids in parts[0].values()):
         raise DataError(f"{name}: some client's texts must be longer than a window of {window}; choose a shorter one")
-    examples = (_cut(part, window) for part in parts)
+    examples = (cut(part, window) for part in parts)
     raw = replace(concatenate_clients(name, *examples, inputs="text", num_classes=size), label_names=names)
     counts = [(sum(len(ids) <= window for ids in part.values()), len(part)) for part in parts]
     notes = [
@@ -61,7 +61,7 @@ def encode_texts(
     return x, (f"{name}: {num_cut} of {len(texts)} texts are cut after {window} tokens",) * bool(num_cut)
 
 
-def _cut(texts: Mapping[str, np.ndarray], window: int) -> Iterator[ClientExamples]:
+def cut(texts: Mapping[str, np.ndarray], window: int) -> Iterator[ClientExamples]:
     """The examples of each client that has a text [T] with T > `window`."""
     for client, ids in texts.items():
         if len(ids) > window:

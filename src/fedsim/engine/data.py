@@ -12,12 +12,10 @@ from fedsim.config.schema import Config
 from fedsim.core.types import Array, ClientData, FederatedDataset
 from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
-from fedsim.datasets.deduplicate import deduplicate
 from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_class_notes, unseen_client_notes
-from fedsim.datasets.holdout import hold_out_root, hold_out_validation
-from fedsim.datasets.long_tail import make_long_tail
 from fedsim.datasets.partition import natural_client_names, natural_test_clients
 from fedsim.datasets.scales import scale_notes
+from fedsim.datasets.subsets import deduplicate, hold_out_root, hold_out_validation, make_long_tail
 from fedsim.engine import build, factories
 
 

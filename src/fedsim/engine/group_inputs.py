@@ -213,8 +213,7 @@ class PlacedInputs:
 
 def first_rounds(record: RoundRecord, number: int) -> RoundRecord:
     """The records [B, number, ...] of the first rounds of a chunk: a program has room for more."""
-    first: RoundRecord = jax.tree.map(lambda a: a[:, :number], record)
-    return first
+    return jax.tree.map(lambda a: a[:, :number], record)
 
 
 def shapes_of(tree: PyTree, sharding: Sharding) -> PyTree:

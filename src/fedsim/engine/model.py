@@ -59,8 +59,7 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     try:
         if file.suffix == ".safetensors":
             missing = f"adapter.base: needs the package safetensors; {pip_install('huggingface')} ({{error}})"
-            arrays: dict[str, np.ndarray] = import_extra("safetensors.numpy", ConfigError, missing).load_file(file)
-            return arrays
+            return import_extra("safetensors.numpy", ConfigError, missing).load_file(file)
         with np.load(file) as loaded:
             return dict(loaded)
     except ConfigError:

@@ -13,22 +13,14 @@ if TYPE_CHECKING:
 SweptValues = tuple[tuple[str, Any], ...]  # (key, value)
 
 BUILT_IN = {name for kind in KINDS.values() for name in kind.built_in}
-AGGREGATORS = {
+SPELLED = {  # rules that are not shown as `_capital`
     "fedavg": "FedAvg",
     "rfa": "RFA",
     "multi_krum": "Multi-Krum",
     "cfl": "CFL",
     "arfl": "ARFL",
-    "median": "Median",
-    "trimmed_mean": "Trimmed mean",
-    "meamed": "Meamed",
-    "krum": "Krum",
-    "bulyan": "Bulyan",
-    "centered_clipping": "Centered clipping",
-    "norm_clipping": "Norm clipping",
     "dnc": "DnC",
     "fltrust": "FLTrust",
-    "zeno": "Zeno",
     "mda": "MDA",
     "smea": "SMEA",
     "caf": "CAF",
@@ -38,7 +30,6 @@ AGGREGATORS = {
     "flame": "FLAME",
     "faba": "FABA",
     "monna": "MoNNA",
-    "adaptive_clipping": "Adaptive clipping",
     "lfighter": "LFighter",
 }
 ATTACKS = {
@@ -64,6 +55,8 @@ DATA_SETS = {
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:].replace("_", " ")
 
+
+AGGREGATORS = {name: SPELLED.get(name, _capital(name)) for name in KINDS["server.aggregator"].built_in}
 
 TAKEN = BUILT_IN.union(*(names.values() for names in (AGGREGATORS, ATTACKS, DATA_SETS)), map(_capital, BUILT_IN))
 """Names of built-in components, and how they are shown: those that no factory of a user's file gets alone."""

@@ -61,7 +61,7 @@ class TerminalTable:
     table: Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        bold = "" if console.color_system else "**"  # a pipe or a log file has no styles
+        bold = "{}" if console.color_system else "**{}**"  # a pipe or a log file has no styles
         names, *columns = self._columns(bold, is_narrow=False)
         if _total(column.width for column in (names, *columns)) > options.max_width:
             names, *columns = self._columns(bold, is_narrow=True)
@@ -75,14 +75,13 @@ class TerminalTable:
                 shown.add_row(*entries)
             yield from console.render(shown, options.update(max_width=max(_total(widths), options.max_width)))
 
-    def _columns(self, around_bold: str, is_narrow: bool) -> list[_Entries]:
+    def _columns(self, bold_form: str, is_narrow: bool) -> list[_Entries]:
         table = self.table
         columns = [_Entries([table.header, *(row.name for row in table.rows)], True, 0)]
         for position, column in enumerate(table.columns):
             entries = [row.entries[position] for row in table.rows]
             bold = list(map(_is_bold, entries))
-            around = lambda entry: around_bold if _is_bold(entry) else ""
-            texts = [f"{around(entry)}{_text(entry, table)}{around(entry)}" for entry in entries]
+            texts = [_text(entry, table, bold_form) for entry in entries]
             heading = column.label
             if is_narrow and not column.is_text:
                 heading, texts = _narrow(heading), [text.replace(" ±", "\n±") for text in texts]
@@ -134,16 +133,12 @@ def markdown(tables: Sequence[Table], literal: bool = True) -> str:
     for table in tables:
         header = map(as_text, (table.header, *(column.label for column in table.columns)))
         rule = ["---", *("---" if column.is_text else "---:" for column in table.columns)]
-        rows = [[as_text(row.name), *(_markdown(entry, table, as_text) for entry in row.entries)] for row in table.rows]
+        texts = lambda row, table=table: [_text(entry, table, "**{}**", as_text) for entry in row.entries]
+        rows = [[as_text(row.name), *texts(row)] for row in table.rows]
         title = "; ".join(filter(None, [table.heading(tables), table.subtitle]))
         parts += [title] if title else []
         parts += ["\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *rows)), *table.notes]
     return "\n\n".join(parts) + "\n"
-
-
-def _markdown(entry: Entry, table: Table, as_text: Callable[[str], str]) -> str:
-    text = as_text(_text(entry, table))
-    return f"**{text}**" if _is_bold(entry) else text
 
 
 def _literal(text: str) -> str:
@@ -151,8 +146,10 @@ def _literal(text: str) -> str:
     return text.replace("|", "\\|").replace("_", "\\_")
 
 
-def _text(entry: Entry, table: Table) -> str:
-    return table.format_number(entry) + entry.marks if isinstance(entry, Number) else entry or ""
+def _text(entry: Entry, table: Table, bold: str, as_text: Callable[[str], str] = str) -> str:
+    """The entry; `bold` is the form of one that is, such as "<b>{}</b>"."""
+    text = as_text(table.format_number(entry) + entry.marks if isinstance(entry, Number) else entry or "")
+    return bold.format(text) if _is_bold(entry) else text
 
 
 def _is_bold(entry: Entry) -> bool:
@@ -164,27 +161,18 @@ def html_tables(tables: Sequence[Table]) -> str:
     parts = []
     for table in tables:
         are_texts = True, *(column.is_text for column in table.columns)
-        head = _html_row(
-            "th", are_texts, [escape(name) for name in (table.header, *(column.label for column in table.columns))]
-        )
-        rows = (
-            _html_row("td", are_texts, [escape(row.name), *(_html(entry, table) for entry in row.entries)])
-            for row in table.rows
-        )
+        head = _html_row("th", are_texts, map(escape, (table.header, *(column.label for column in table.columns))))
+        texts = lambda row, table=table: [_text(entry, table, "<b>{}</b>", escape) for entry in row.entries]
+        rows = (_html_row("td", are_texts, [escape(row.name), *texts(row)]) for row in table.rows)
         notes = "".join(f"<p>{escape(note)}</p>" for note in (table.subtitle, *table.notes) if note)
         parts.append(f"<h2>{escape(table.heading(tables))}</h2><table>{head}{''.join(rows)}</table>{notes}")
     return "\n".join(parts)
 
 
-def _html_row(tag: str, are_texts: Sequence[bool], entries: Sequence[str]) -> str:
+def _html_row(tag: str, are_texts: Sequence[bool], entries: Iterable[str]) -> str:
     classes = (' class="text"' if is_text else "" for is_text in are_texts)
     cells = (f"<{tag}{name}>{entry}</{tag}>" for name, entry in zip(classes, entries, strict=True))
     return f"<tr>{''.join(cells)}</tr>"
-
-
-def _html(entry: Entry, table: Table) -> str:
-    text = escape(_text(entry, table))
-    return f"<b>{text}</b>" if _is_bold(entry) else text
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -12,6 +12,8 @@ from fedsim.report.results import Results
 from fedsim.report.settings import Setting, data_sets
 from fedsim.runs.privacy import EPSILONS
 
+FIELDS = ("data", "aggregator", "corruption", "fraction", "attack", "attack_fraction", "lam")
+
 
 def summary(results: Results) -> list[dict[str, Any]]:
     """One row a setting; None if there is no number. Means and deviations (ddof 1) are over splits, or seeds of one.
@@ -37,13 +39,7 @@ def summary(results: Results) -> list[dict[str, Any]]:
         clients = of_clients[setting.position]
         rows.append(
             {
-                "data": setting.data,
-                "aggregator": setting.aggregator,
-                "corruption": setting.corruption,
-                "fraction": setting.fraction,
-                "attack": setting.attack,
-                "attack_fraction": setting.attack_fraction,
-                "lam": setting.lam,
+                **{name: getattr(setting, name) for name in FIELDS},
                 "settings": format_values(setting.swept_values),
                 "chosen": format_values(setting.chosen),
                 "final": str(results.final),

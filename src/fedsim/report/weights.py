@@ -68,12 +68,7 @@ def plot_weights_over_lam(results: Results) -> "Figure | None":
 def _with_alpha(results: Results) -> dict[int, pl.DataFrame]:
     """By run with the first seed of a setting, the rows of clients that have a weight among all clients."""
     seeds = {setting.draws[0][1] for setting in results.settings}  # the first ones: no figure shows others
-    runs = [
-        run
-        for setting in results.settings
-        for (_, seed), run in zip(setting.draws, setting.runs, strict=True)
-        if seed in seeds
-    ]
+    runs = results.table.filter(col("seed").is_in(seeds))["run"].unique().to_list()
     shown = results.clients.filter(col("alpha").is_not_null(), col("run").is_in(runs))
     parts = shown.partition_by("run", as_dict=True)
     return {run: rows for (run,), rows in parts.items()}

@@ -15,14 +15,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.errors import RunFolderError
-from fedsim.runs.files import (
-    read_arrays,
-    read_bytes,
-    read_table,
-    write_arrays,
-    write_atomically,
-    write_table,
-)
+from fedsim.runs.files import read_arrays, read_bytes, read_table, write_arrays, write_atomically, write_table
 from fedsim.runs.locks import describe_holder, is_locked, lock
 from fedsim.runs.schemas import SCHEMAS
 from fedsim.runs.sweep import split_common

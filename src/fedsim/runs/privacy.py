@@ -36,10 +36,7 @@ def with_epsilon(info: pl.DataFrame, rounds: slice = ALL) -> pl.DataFrame:
     tables = [info]
     for run in by_round.drop_nulls().partition_by("run"):
         rates, multipliers, delta = run["sampling_rate"], run["noise_multiplier"], run["delta"][0]
-        values = (
-            epsilons(rates, multipliers, delta, rounds),
-            poisson_epsilons(rates, 2 * multipliers, delta, rounds),
-        )
+        values = (epsilons(rates, multipliers, delta, rounds), poisson_epsilons(rates, 2 * multipliers, delta, rounds))
         shown = run.select("run", "round")[rounds]
         for name, of_name in zip(EPSILONS, values, strict=True):
             tables.append(shown.with_columns(name=pl.lit(name), value=pl.Series(of_name)).cast(INFO))

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.core.contracts import Aggregator
-from fedsim.core.selection import smooth_selection
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 from fedsim.testing import require
-from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, jit, state, take_rows, vmap
+from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, gradient, jit, state, take_rows, vmap
 from fedsim.testing.reports import (
     COHORT_SIZE,
     ROOT,
@@ -140,19 +139,6 @@ def _observe_losses(case: _Case) -> None:
             require.close(after, observe_losses(next_state, observed), message)
 
 
-def _gradient(case: _Case) -> None:
-    def total(updates: PyTree, state: PyTree, report: CohortReport) -> Array:
-        with smooth_selection(1.0):
-            aggregate, _ = case.step(state, report._replace(updates=updates))
-        return sum(map(jnp.sum, jax.tree.leaves(aggregate.update)), jnp.float32(0))
-
-    derivative = jax.jit(jax.grad(total))
-    for round in case.rounds:
-        (report,) = round.inputs
-        gradient = derivative(report.updates, round.state, report)
-        require.finite(gradient, f"with {round.name} the derivative by the updates")
-
-
 def _identical(case: _Case) -> None:
     """In a federation whose clients all participate."""
     num_examples = jnp.asarray(case.rng.integers(1, 200, COHORT_SIZE), jnp.int32)
@@ -177,7 +163,7 @@ CLAUSES = by_name(
     vmap,
     _order,
     _observe_losses,
-    _gradient,
+    gradient,
     _identical,
 )
 

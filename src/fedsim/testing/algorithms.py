@@ -29,11 +29,9 @@ class _Case(StatefulFunctionCase):
         self.client_state, self.server_state = algorithm.init(self.start.params)
         clients = ClientSlice(jnp.arange(NUM_CLIENTS), self.data.offsets, self.data.num_examples)
         self.clients = [jax.tree.map(jnp.asarray, take_rows(clients, i)) for i in range(NUM_CLIENTS)]
-        inputs = {f"client {i}": self.inputs(client, LEARNING_RATE) for i, client in enumerate(self.clients)}
+        states = self.client_state, self.server_state
+        inputs = {f"client {i}": (client, *states, LEARNING_RATE) for i, client in enumerate(self.clients)}
         super().__init__(self.train, (), inputs, has_jit_clause=False)
-
-    def inputs(self, client: ClientSlice, learning_rate: Scalar) -> tuple[ClientSlice, PyTree, PyTree, Scalar]:
-        return client, self.client_state, self.server_state, learning_rate
 
     def train(
         self, state: tuple[()], client: ClientSlice, client_state: PyTree, server_state: PyTree, learning_rate: Scalar
@@ -109,7 +107,7 @@ def _jit(case: _Case) -> None:
 
 
 def _zero_learning_rate(case: _Case) -> None:
-    result, _ = case.jitted((), *case.inputs(case.clients[1], 0.0))
+    result, _ = case.jitted((), case.clients[1], case.client_state, case.server_state, 0.0)
     require.close(result.variables, case.start, "with learning rate 0 the model must not change, but differs")
     messages = jax.tree.map(jnp.asarray, stack_trees([result.message] * NUM_CLIENTS))
     valid = jnp.ones(NUM_CLIENTS, bool)

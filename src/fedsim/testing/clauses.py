@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.core.types import PyTree
+from fedsim.core.selection import smooth_selection
+from fedsim.core.types import Aggregate, Array, PyTree
 from fedsim.testing import require
 
 Case = TypeVar("Case")
@@ -148,3 +149,20 @@ def vmap(case: StatefulFunctionCase) -> None:
     for number, round in enumerate(case.rounds):
         message = f"inside jax.vmap the result differs ({round.name})"
         case.require_same(take_rows(mapped, number), round, message)
+
+
+def gradient(case: StatefulFunctionCase) -> None:
+    """The derivative of the update or updates in the result by the clients' updates is finite."""
+
+    def total(updates: PyTree, state: PyTree, report: Any) -> Array:
+        with smooth_selection(1.0):
+            result, _ = case.step(state, report._replace(updates=updates))
+        leaves = jax.tree.leaves(result.update if isinstance(result, Aggregate) else result.updates)
+        return sum(map(jnp.sum, leaves), jnp.float32(0))
+
+    derivative = jax.jit(jax.grad(total))
+    for round in case.rounds:
+        (report,) = round.inputs
+        require.finite(
+            derivative(report.updates, round.state, report), f"with {round.name} the derivative by the updates"
+        )

@@ -30,8 +30,7 @@ KEY = jax.random.key(0)
 @cache
 def load_cases() -> list[dict[str, Any]]:
     """All cases; docs/extending/conformance.md describes their fields."""
-    cases: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return cases
+    return json.loads(FILE.read_text(encoding="utf-8"))
 
 
 def check_conformance(make: Callable[..., Any] | Aggregator | Attack, name: str, **settings: Any) -> list[int]:
@@ -59,8 +58,8 @@ def check_conformance(make: Callable[..., Any] | Aggregator | Attack, name: str,
     ...
     AssertionError: median: case 5 (flwrlabs/flower...): expected [0.5, ...], got [0.5666667, ...], with a tolerance...
     """
-    version: Any = make
     is_built = isinstance(make, Aggregator | Attack)
+    version: Any = (lambda **_: make) if is_built else make
     if is_built and not settings and (built := Built.of(make)) is not None:
         settings = built.fixed | built.traced
     comparable = [case for case in load_cases() if case["kind"] in KINDS]
@@ -69,16 +68,16 @@ def check_conformance(make: Callable[..., Any] | Aggregator | Attack, name: str,
         names = ", ".join(dict.fromkeys(case["name"] for case in comparable))
         raise ValueError(f"name: must be one of {names}, got {name!r}")
     matches = lambda params: settings == params if is_built else settings.items() <= params.items()
-    compared = [case for case in known if matches(case["params"]) and _compare(make, case, is_built)]
+    compared = [case for case in known if matches(case["params"]) and _compare(version, case)]
     built_in = getattr(attacks if known[0]["kind"] == "attack" else aggregators, name)
     shared = [settings] if is_built else _shared_settings(version, compared, settings)
-    shared = [own for own in shared if _accepts(built_in, own) and (is_built or _accepts(version, own))]
+    shared = [own for own in shared if not _refusal(built_in, own) and not _refusal(version, own)]
     if not compared and not shared:
         others = "; ".join(dict.fromkeys(describe(case["params"]) for case in known))
         raise ValueError(f"settings: must be those of cases of {name} ({others}), got {describe(settings)}")
     for own in shared:
         where = f"{name}: beside fedsim's with {describe(own)}"
-        compare_with_built_in((lambda: version) if is_built else partial(version, **own), built_in(**own), where)
+        compare_with_built_in(partial(version, **own), built_in(**own), where)
     return [case["id"] for case in compared]
 
 
@@ -86,19 +85,20 @@ def _shared_settings(
     make: Callable[..., Any], compared: list[dict[str, Any]], settings: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """What the version and the built-in one both get: settings of cases, or of `SETTINGS` those that `make` has."""
-    plain = {key: value for key, value in SETTINGS.items() if _accepts(make, {key: value}, is_complete=False)}
+    plain = {key: value for key, value in SETTINGS.items() if not _refusal(make, {key: value}, is_complete=False)}
     params = [case["params"] for case in compared]
     own = [{key: SETTINGS.get(key, value) for key, value in each.items()} | settings for each in params or [plain]]
     return [each for number, each in enumerate(own) if each not in own[:number]]
 
 
-def _accepts(make: Callable[..., Any], settings: dict[str, Any], is_complete: bool = True) -> bool:
-    signature = inspect.signature(make)
+def _refusal(make: Callable[..., Any], settings: dict[str, Any], is_complete: bool = True) -> str:
+    """Why the factory does not take the settings; empty if it does."""
     try:
+        signature = inspect.signature(make)
         (signature.bind if is_complete else signature.bind_partial)(**settings)
-    except TypeError:
-        return False
-    return True
+    except TypeError as error:
+        return f"the factory {error}"
+    return ""
 
 
 def describe(settings: dict[str, Any]) -> str:
@@ -106,26 +106,20 @@ def describe(settings: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {json.dumps(value, default=str)}" for name, value in settings.items()) or "no settings"
 
 
-def _compare(make: Any, case: dict[str, Any], is_built: bool) -> bool:
+def _compare(make: Callable[..., Any], case: dict[str, Any]) -> bool:
     """Whether the case applies. Raises `AssertionError` if it differs."""
     where = f"{case['name']}: case {case['id']} ({case['source']}; {describe(case['params'])})"
     expected = np.asarray(case["expected"], float)
     try:
-        actual = compute(make if is_built else _build(make, case["params"]), case)
+        if refusal := _refusal(make, case["params"]):
+            raise ValueError(refusal)
+        actual = compute(make(**case["params"]), case)
     except Exception as error:
         if "variant" in case and isinstance(error, ValueError):
             return False
         raise AssertionError(f"{where}: {type(error).__name__}: {one_line(error)}") from error
     require_close(actual, expected, where, ROUNDING, case["tolerance"])
     return True
-
-
-def _build(make: Callable[..., Any], settings: dict[str, Any]) -> Any:
-    try:
-        inspect.signature(make).bind(**settings)
-    except TypeError as error:
-        raise ValueError(f"the factory {error}") from None
-    return make(**settings)
 
 
 def compute(component: Aggregator | PreAggregator | Attack, case: dict[str, Any]) -> np.ndarray:

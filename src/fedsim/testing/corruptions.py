@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsim.core.corrupt import Corruption, check_key_order
 from fedsim.core.types import Array, ClientData, DataSpec
-from fedsim.testing import require
+from fedsim.testing import require, tiny
 from fedsim.testing.clauses import by_name, check
 
 KEY = jax.random.key(0)
@@ -65,13 +65,8 @@ def _draw_data(rng: np.random.Generator, spec: DataSpec) -> ClientData:
     if spec.targets == "classes":
         y = rng.integers(0, spec.num_classes, target_shape)
         y[0] = spec.num_classes - 1  # so that the largest class occurs
-    return ClientData(
-        jnp.asarray(x, spec.dtype),
-        jnp.asarray(y, jnp.int32 if spec.targets == "classes" else jnp.float32),
-        jnp.asarray(np.cumsum([0, *NUM_EXAMPLES[:-1]]), jnp.int32),
-        jnp.asarray(NUM_EXAMPLES, jnp.int32),
-        jnp.zeros(len(NUM_EXAMPLES), bool),
-    )
+    target_dtype = jnp.int32 if spec.targets == "classes" else jnp.float32
+    return tiny.join_clients(jnp.asarray(x, spec.dtype), jnp.asarray(y, target_dtype), NUM_EXAMPLES)
 
 
 def _validate(case: _Case) -> None:

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.core.contracts import PreAggregator
-from fedsim.core.selection import smooth_selection
-from fedsim.core.types import Array, CohortReport, PyTree
+from fedsim.core.types import CohortReport, PyTree
 from fedsim.testing import require
-from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, jit, take_rows, vmap
+from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, gradient, jit, take_rows, vmap
 from fedsim.testing.reports import COHORT_SIZE, draw_clients, draw_report, draw_reports, equalize_updates
 
 KEY = jax.random.key(0)
@@ -88,19 +87,7 @@ def _identical(case: _Case) -> None:
         require.close(take_rows(after.updates, int(row)), first, message)
 
 
-def _gradient(case: _Case) -> None:
-    def total(updates: PyTree, report: CohortReport) -> Array:
-        with smooth_selection(1.0):
-            after, _ = case.step((), report._replace(updates=updates))
-        return sum(map(jnp.sum, jax.tree.leaves(after.updates)), jnp.float32(0))
-
-    derivative = jax.jit(jax.grad(total))
-    for round in case.rounds:
-        gradient = derivative(round.inputs[0].updates, round.inputs[0])
-        require.finite(gradient, f"with {round.name} the derivative by the updates")
-
-
-CLAUSES = by_name(_shapes, _mixing, _finite, _invalid, _no_valid_clients, _gradient, _identical, jit, vmap)
+CLAUSES = by_name(_shapes, _mixing, _finite, _invalid, _no_valid_clients, gradient, _identical, jit, vmap)
 
 
 def check_pre_aggregator(pre_aggregator: PreAggregator, *, seed: int = 0, skip: Collection[str] = ()) -> None:

@@ -1,8 +1,9 @@
 """Softmax regression on four clients: a small federation for checks that run whole rounds."""
 
+from collections.abc import Sequence
 from typing import Any
 
-import jax
+import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
@@ -11,8 +12,8 @@ from fedsim.core.contracts import Task
 from fedsim.core.method import Method, client_sgd
 from fedsim.core.options import CohortOptions, TrainingOptions
 from fedsim.core.simulation import Simulation
-from fedsim.core.task import cross_entropy, stateless
-from fedsim.core.types import Array, ClientData, HParams, Metrics, PyTree
+from fedsim.core.task import classification
+from fedsim.core.types import Array, ClientData, HParams
 
 NUM_EXAMPLES = (2, 3, 5, 9)  # smaller and larger than a batch
 NUM_FEATURES, NUM_CLASSES = 3, 3
@@ -23,35 +24,18 @@ def draw_data(rng: np.random.Generator) -> ClientData:
     """The training data of the four clients, none of them corrupted."""
     y = rng.integers(0, NUM_CLASSES, sum(NUM_EXAMPLES))
     x = rng.normal(size=(len(y), NUM_FEATURES)) + np.eye(NUM_CLASSES)[y]
-    offsets = np.cumsum([0, *NUM_EXAMPLES[:-1]])
-    return ClientData(
-        jnp.asarray(x, jnp.float32),
-        jnp.asarray(y, jnp.int32),
-        jnp.asarray(offsets, jnp.int32),
-        jnp.asarray(NUM_EXAMPLES, jnp.int32),
-        jnp.zeros(len(NUM_EXAMPLES), bool),
-    )
+    return join_clients(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.int32), NUM_EXAMPLES)
+
+
+def join_clients(x: Array, y: Array, sizes: Sequence[int]) -> ClientData:
+    """The examples as those of clients with these numbers of examples, none of them corrupted."""
+    offsets, num_examples = (jnp.asarray(a, jnp.int32) for a in (np.cumsum([0, *sizes[:-1]]), sizes))
+    return ClientData(x, y, offsets, num_examples, jnp.zeros(len(sizes), bool))
 
 
 def make_task() -> Task:
     """Softmax regression."""
-
-    def init(key: Array) -> PyTree:
-        return {"w": 0.1 * jax.random.normal(key, (NUM_FEATURES, NUM_CLASSES)), "b": jnp.zeros(NUM_CLASSES)}
-
-    def losses(params: PyTree, x: Array, y: Array, mask: Array) -> tuple[Array, Array]:
-        logits = x @ params["w"] + params["b"][None]
-        return jnp.where(mask, cross_entropy(logits, y), 0.0), jnp.where(mask, jnp.argmax(logits, axis=1) == y, False)
-
-    def loss(params: PyTree, x: Array, y: Array, mask: Array, key: Array) -> Array:
-        del key
-        return jnp.sum(losses(params, x, y, mask)[0]) / jnp.maximum(jnp.sum(mask), 1)
-
-    def metrics(params: PyTree, x: Array, y: Array, mask: Array) -> Metrics:
-        loss_values, is_correct = losses(params, x, y, mask)
-        return Metrics(jnp.sum(loss_values), jnp.sum(is_correct), jnp.sum(mask))
-
-    return stateless(init, loss, metrics)
+    return classification(nn.Dense(NUM_CLASSES), np.zeros(NUM_FEATURES, np.float32))
 
 
 def make_simulation(**parts: Any) -> Simulation:

@@ -50,8 +50,7 @@ def corrupt_buffers(
         runs = keys[np.asarray(members)], corrupted[np.asarray(members)], buffers[members]
         named = factories.corruptions_of(config)
         parts.append(_corrupt_buffers(named, config, spec, runs, (x, positions, owners)))
-    gathered: Array = in_order(parts, runs_of)
-    return gathered
+    return in_order(parts, runs_of)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -1,0 +1,106 @@
+"""Examples that are left out before a partition: repeated ones, a long tail's, and those that are held out."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from fedsim.core.types import Examples
+from fedsim.datasets.partition import is_single_label
+from fedsim.datasets.portions import convert, floor_fraction, portions
+from fedsim.datasets.raw import RawDataset, select_examples
+from fedsim.errors import DataError
+
+DIGEST_BYTES = 16  # no two of 10^12 inputs share such a digest by chance
+
+
+def deduplicate(raw: RawDataset) -> RawDataset:
+    """`raw` with the first example of each distinct input, training before test, so that no test input is trained on.
+
+    Inputs are equal if all their bytes are, regardless of labels and clients. The order is kept, and clients with only
+    repeated inputs disappear. Raises `DataError` if no test example would be left.
+    """
+    digests = np.concatenate([_digests(raw.x), _digests(raw.x_test)])
+    first = np.sort(np.unique(digests, return_index=True)[1])
+    if len(first) == len(digests):
+        return raw
+    num_train = len(raw.y)
+    train, test = first[first < num_train], first[first >= num_train] - num_train
+    if len(raw.y_test) and not len(test):
+        raise DataError(f"data.deduplicate: must be false for {raw.name}, all of whose test inputs are training inputs")
+    return select_examples(raw, train, test)
+
+
+def _digests(x: np.ndarray) -> np.ndarray:
+    """A digest [M] of the bytes of each input."""
+    digest = lambda row: hashlib.blake2b(row.data, digest_size=DIGEST_BYTES).digest()
+    rows = (row for portion in portions(x) for row in np.ascontiguousarray(x[portion]))
+    return np.fromiter((digest(row) for row in rows), np.dtype((np.void, DIGEST_BYTES)), len(x))
+
+
+def make_long_tail(raw: RawDataset, decay: float, rng: np.random.Generator) -> RawDataset:
+    """`raw` with floor(`decay`^k n) of the n examples of class k, drawn at random, for training and for testing.
+
+    Cui, Jia, Lin, Song, Belongie: "Class-Balanced Loss Based on Effective Number of Samples", CVPR 2019,
+    https://arxiv.org/abs/1901.05555: n_k = n mu^k. Karimireddy, He, Jaggi (ICLR 2022) use it with mu = 0.5.
+    Raises `DataError` if examples do not have a single class each, or none is left for training.
+    """
+    if not is_single_label(raw):
+        raise DataError(f"data.long_tail: must be 1 for {raw.name}, whose examples have no single class, got {decay:g}")
+    train, test = (_draw(y, raw.num_classes, decay, rng) for y in (raw.y, raw.y_test))
+    if len(train) == 0:
+        raise DataError(f"data.long_tail: must be larger for the {len(raw.y)} examples of {raw.name}, got {decay:g}")
+    return select_examples(raw, train, test)
+
+
+def _draw(y: np.ndarray, num_classes: int, decay: float, rng: np.random.Generator) -> np.ndarray:
+    """The positions, in their order, of the examples that are kept."""
+    members = [rng.permutation(np.flatnonzero(y == k)) for k in range(num_classes)]
+    return np.sort(np.concatenate([part[: floor_fraction(len(part), decay**k)] for k, part in enumerate(members)]))
+
+
+def hold_out_root(raw: RawDataset, num_examples: int, rng: np.random.Generator) -> tuple[RawDataset, Examples | None]:
+    """`raw` without `num_examples` random training examples, and those examples, or None if `num_examples` is 0.
+
+    Raises `DataError` if no training example would be left.
+    """
+    if num_examples == 0:
+        return raw, None
+    if num_examples >= len(raw.y):
+        raise DataError(
+            f"data.root_examples: must be less than the {len(raw.y)} training examples of {raw.name}, "
+            f"got {num_examples}"
+        )
+    return _hold_out(raw, num_examples, rng.permutation(len(raw.y)))
+
+
+def hold_out_validation(
+    raw: RawDataset, fraction: float, rng: np.random.Generator, is_natural: bool
+) -> tuple[RawDataset, Examples | None]:
+    """`raw` without a random `fraction` of its training examples, and those examples, or None if `fraction` is 0.
+
+    With `is_natural`, every natural client keeps at least one. Raises `DataError` if that leaves too few examples, or
+    if `fraction` of the examples rounds to 0.
+    """
+    if fraction == 0:
+        return raw, None
+    order = rng.permutation(len(raw.y))
+    num_kept = 1
+    if is_natural and raw.client_ids is not None:  # the last example drawn of each client moves to the end
+        last = len(order) - 1 - np.unique(raw.client_ids[order[::-1]], return_index=True)[1]
+        order, num_kept = np.concatenate([np.delete(order, last), order[last]]), len(last)
+    num_examples, largest = round(fraction * len(order)), len(order) - num_kept
+    if not 0 < num_examples <= largest:
+        raise DataError(
+            f"data.validation_fraction: must hold out 1 to {largest} of the {len(order)} training examples of "
+            f"{raw.name}, got {fraction:g}, which is {num_examples}"
+        )
+    return _hold_out(raw, num_examples, order)
+
+
+def _hold_out(raw: RawDataset, num_examples: int, order: np.ndarray) -> tuple[RawDataset, Examples]:
+    """`raw` without the first `num_examples` training examples of `order` [M], and these."""
+    held_out, rest = np.sort(order[:num_examples]), np.sort(order[num_examples:])
+    y: Any = convert(raw.y[held_out], np.int32 if raw.num_classes else np.float32)
+    x: Any = raw.x[held_out]
+    return select_examples(raw, rest, slice(None)), Examples(x, y)
