@@ -34,9 +34,10 @@ def load(
     `server__num_rounds=10`. A list is one value of a key that takes a list; `fedsim.sweep` gives several values of any
     key, here and in tables. NumPy scalars and arrays and paths are accepted, and "default" restores a key's default.
     `data` is a data set in memory, as `fedsim.from_arrays` and its like return it, in place of `data.name`;
-    its clients are used unless `data__partition` divides its examples anew, and if it has only one client, they are
-    divided as the configuration says. A run folder resumes only with equal data. `preset` is the NAME of one of the
-    [preset.NAME] tables. Raises `fedsim.errors.ConfigError` if anything is wrong.
+    its clients are used unless `data__partition` divides its examples anew (a warning says if the configuration has
+    another partition), and if it has only one client, they are divided as the configuration says. A run folder resumes
+    only with equal data. `preset` is the NAME of one of the [preset.NAME] tables. Raises `fedsim.errors.ConfigError` if
+    anything is wrong.
 
     >>> tables = {"server": {"aggregator": "arfl", "num_rounds": 20}}
     >>> experiment = fedsim.load(tables, arfl__lam=fedsim.sweep([0.1, 1.0]), seed=fedsim.sweep(range(3)))
@@ -52,13 +53,22 @@ def load(
     changes = {name.replace("__", "."): value for name, value in overrides.items()}
     if data is not None:
         changes = _data_keys(data, changes) | changes
-    if isinstance(source, Mapping):
-        make = lambda changes, preset: toml.from_tables(source, changes, preset=preset)
-        experiment = toml.with_sources(make, changes, preset, python_name)
-    elif not isinstance(source, str | Path):
-        raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
-    else:
-        experiment = toml.read(Path(source), changes, preset, python_name)
+
+    def read(changes: dict[str, Any]) -> "Experiment":
+        if isinstance(source, Mapping):
+            make = lambda changes, preset: toml.from_tables(source, changes, preset=preset)
+            return toml.with_sources(make, changes, preset, python_name)
+        if not isinstance(source, str | Path):
+            raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
+        return toml.read(Path(source), changes, preset, python_name)
+
+    experiment, key = read(changes), "data.partition"
+    if data is not None and data.num_clients > 1 and key not in changes:
+        configured = [values[key] for values in (experiment.values, *experiment.sweep) if key in values]
+        if configured not in ([], ["natural"]):
+            text = f"{key} of the configuration is not used, since the data set has clients; data__partition divides it"
+            warnings.warn(text, stacklevel=2)
+        experiment = read(changes | {key: "natural"})
     return replace(experiment, data=data)
 
 
@@ -74,7 +84,7 @@ def _data_keys(data: "FederatedDataset", changes: Mapping[str, Any]) -> dict[str
     keys = {"data.name": "arrays", "arrays.path": ""}
     if given := keys.keys() & changes.keys():
         raise ConfigError(f"{min(given)}: must be left out with a data set in memory, got {changes[min(given)]!r}")
-    return keys | ({"data.partition": "natural"} if data.num_clients > 1 else {})
+    return keys
 
 
 def run(

@@ -12,14 +12,12 @@ from fedsim.engine import build
 from fedsim.testing import check_aggregator
 
 K = 7
-SHAPES = {"Conv_0": (3, 2), "Dense_0": (2, 4), "bias": (5,), "scale": ()}
+SHAPES = {"Dense_0": (2, 4), "bias": (5,), "scale": ()}
 TOTAL = sum(np.prod(shape) for shape in SHAPES.values())
 RULES = {
     "krum": aggregators.krum(num_byzantine=2),
     "rfa": aggregators.rfa(),
-    "median": aggregators.median(),
     "arfl": aggregators.arfl(),
-    "lfighter": aggregators.lfighter(),
     "chain": fedsim.chain(aggregators.nnm(num_byzantine=2), aggregators.faba(num_byzantine=2)),
     "fltrust": aggregators.fltrust(),
 }
@@ -115,8 +113,6 @@ def test_alpha_and_info():
     assert set(info) == {f"lam/params/{name}" for name in SHAPES}
 
 
-@pytest.mark.parametrize(
-    "rule", [aggregators.multi_krum(), aggregators.arfl(lam="auto"), aggregators.zeno(num_byzantine=1)]
-)
+@pytest.mark.parametrize("rule", [aggregators.arfl(lam="auto"), aggregators.zeno(num_byzantine=1)])
 def test_is_a_rule(rule):
     check_aggregator(fedsim.layerwise(rule), skip=("jit",))

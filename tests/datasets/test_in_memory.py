@@ -117,7 +117,8 @@ def test_data_win_over_the_configuration(dataset, tmp_path):
     (tmp_path / "digits.toml").write_text(
         'data = {name = "digits", partition = "dirichlet"}\nsweep = [{seed = [0, 1]}]'
     )
-    (run, _) = fedsim.load(tmp_path / "digits.toml", data=dataset).runs()
+    with pytest.warns(UserWarning, match=r"data\.partition of the configuration is not used"):
+        (run, _) = fedsim.load(tmp_path / "digits.toml", data=dataset).runs()
     assert (run.data.name, run.data.partition) == ("arrays", "natural")
     with pytest.raises(ConfigError, match=r"data\.name: must be left out with a data set in memory, got 'digits'"):
         fedsim.load(TABLES, data=dataset, data__name="digits")

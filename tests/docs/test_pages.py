@@ -158,6 +158,11 @@ def test_features_of_the_readme_exist():
     assert set(re.findall(r"`(\w+)`", table)) <= known
 
 
+def test_every_public_name_is_on_the_page_of_the_interface():
+    page, elsewhere = text_of("docs/reference/api.md"), {"Callback", "Scalar"}  # in a module's list; an alias
+    assert {name for name in fedsim.__all__ if f"::: fedsim.{name}\n" not in page} <= elsewhere
+
+
 def test_code_imports_public_modules():
     private = re.compile(r"\bfedsim\.(?:core|config|runs|\w+\.[\w.]+) import")
     assert not [(page, block.text) for page in PAGES for block in blocks(page, "python") if private.search(block.text)]
