@@ -159,8 +159,8 @@ def test_features_of_the_readme_exist():
 
 
 def test_every_public_name_is_on_the_page_of_the_interface():
-    page, elsewhere = text_of("docs/reference/api.md"), {"Callback", "Scalar"}  # in a module's list; an alias
-    assert {name for name in fedsim.__all__ if f"::: fedsim.{name}\n" not in page} <= elsewhere
+    shown = re.findall(r"^::: fedsim\.(?:[\w.]+\.)?(\w+)$", text_of("docs/reference/api.md"), re.M)
+    assert set(fedsim.__all__) - set(shown) == {"Callback", "Scalar"}  # in the list of a module; an alias
 
 
 def test_code_imports_public_modules():
