@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -62,13 +62,16 @@ def load(
             raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
         return toml.read(Path(source), changes, preset, python_name)
 
-    experiment, key = read(changes), "data.partition"
-    if data is not None and data.num_clients > 1 and key not in changes:
-        configured = [values[key] for values in (experiment.values, *experiment.sweep) if key in values]
-        if configured not in ([], ["natural"]):
+    key = "data.partition"
+    if data is None or data.num_clients == 1 or key in changes:
+        return replace(read(changes), data=data)
+    experiment = read(changes | {key: "natural"})
+    with suppress(ConfigError):  # other keys may be possible with the data's clients only
+        configured = read(changes)
+        given = [values[key] for values in (configured.values, *configured.sweep) if key in values]
+        if given not in ([], ["natural"]):
             text = f"{key} of the configuration is not used, since the data set has clients; data__partition divides it"
             warnings.warn(text, stacklevel=2)
-        experiment = read(changes | {key: "natural"})
     return replace(experiment, data=data)
 
 

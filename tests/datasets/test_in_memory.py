@@ -120,6 +120,8 @@ def test_data_win_over_the_configuration(dataset, tmp_path):
     with pytest.warns(UserWarning, match=r"data\.partition of the configuration is not used"):
         (run, _) = fedsim.load(tmp_path / "digits.toml", data=dataset).runs()
     assert (run.data.name, run.data.partition) == ("arrays", "natural")
+    (run,) = fedsim.load({"data": {"max_examples": 5}}, data=dataset).runs()  # which other partitions refuse
+    assert (run.data.partition, run.data.max_examples) == ("natural", 5)
     with pytest.raises(ConfigError, match=r"data\.name: must be left out with a data set in memory, got 'digits'"):
         fedsim.load(TABLES, data=dataset, data__name="digits")
     with pytest.raises(ConfigError, match=r"data: must be a data set of fedsim\.from_arrays .* got ndarray"):
