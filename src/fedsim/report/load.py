@@ -21,10 +21,10 @@ from fedsim.runs.folder import RunFolder, StoredRun
 from fedsim.runs.groups import ROUNDS as NUM_ROUNDS
 from fedsim.runs.sweep import key_column
 
-MAY_STOP = {"server.patience", "server.stop_diverged"}
-
 if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
+
+MAY_STOP = ("server.patience", "server.stop_diverged")
 
 
 def load(*paths: RunFolder | Path | str, final: Final = LAST, config: "Experiment | None" = None) -> Results:
