@@ -1,13 +1,15 @@
-"""Writes docs/results/rating-<data>.md and the numbers that come with `fedsim rate`, from rating-<data>.csv.
+"""Writes docs/results/rating-<data>.md, .png and the numbers that come with `fedsim rate`, from rating-<data>.csv.
 
-python docs/results/rating.py                              the pages, and src/fedsim/rating/<data>.csv
+python docs/results/rating.py                              pages and figures, and src/fedsim/rating/<data>.csv
 python docs/results/rating.py --keep runs/rating-digits    first adds the accuracy of each run of complete rules in
                                                            folders of `fedsim rate`
 """
 
 import argparse
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -16,12 +18,19 @@ from polars import col
 from fedsim import report
 from fedsim.rating.card import PARTITIONS, Cell, attack_name
 from fedsim.rating.protocol import DATA_SETS, RULE, attack_keys, name_of
+from fedsim.report import style
+from fedsim.report.heatmap import draw_heat_maps
+from fedsim.report.metric import ACCURACY
 from fedsim.report.names import data_name, percent
 from fedsim.report.statistics import half_width
 from fedsim.report.table import text_table
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 HERE = Path(__file__).parent
 CELLS = HERE.parents[1] / "src" / "fedsim" / "rating"
+DIGEST = "Cells"  # in a figure's metadata: the digest of the cells that it shows
 ADVERSARY, CHOICE = "standard-1", (50, 51)
 NUM_EVALUATED = 2 * 5 * 5  # partitions, shares, splits: the runs of a rule that are no part of the choice
 SETTINGS = {"server.pre_aggregators": (), "server.weighting": None, "arfl.source": "clients", "rfa.num_iters": 4}
@@ -36,6 +45,9 @@ adversary's 17 attacks by share of malicious clients, after 50 rounds. Each cell
 accuracy of each run, from which `python docs/results/rating.py` computes this page. One class for all has 10 %; models
 that confuse classes have less.
 """
+FIGURE = (
+    "![Each rule's test accuracy under the worst of 17 attacks, over the share of malicious clients](rating-{data}.png)"
+)
 DIFFERENCE = """\
 ## What `ascent` changes
 
@@ -45,7 +57,7 @@ its objective.
 
 
 def main() -> None:
-    """Writes the pages and the cells, after keeping the runs of folders."""
+    """Writes the pages, figures and cells, after keeping the runs of folders."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", metavar="RUN", type=Path, nargs="+", default=[], help="folders of `fedsim rate`")
     for folder in parser.parse_args().keep:
@@ -54,8 +66,11 @@ def main() -> None:
         if path_of(data).exists():
             table = pl.read_csv(path_of(data))
             every = list(cells(table))
-            (CELLS / f"{data}.csv").write_text(report.as_csv([cell._asdict() for cell in every]), encoding="utf-8")
+            cells_text = report.as_csv([cell._asdict() for cell in every])
+            (CELLS / f"{data}.csv").write_text(cells_text, encoding="utf-8")
             path_of(data).with_suffix(".md").write_text(page(data, table, every), encoding="utf-8")
+            with style.context():
+                figure(every).savefig(path_of(data).with_suffix(".png"), metadata={DIGEST: digest(cells_text)})
 
 
 def path_of(data: str) -> Path:
@@ -100,22 +115,50 @@ def cells(table: pl.DataFrame) -> Iterator[Cell]:
 
 def page(data: str, table: pl.DataFrame, every: list[Cell]) -> str:
     """The page of a data set."""
-    shares = sorted({cell.share for cell in every})
+    shares = shares_of(every)
     option = "" if data == "digits" else f" --data {data}"
     parts = [INTRO.format(data=data, name=data_name(data), option=option).strip()]
     for partition, name in PARTITIONS.items():
-        of = {(cell.rule, cell.share): cell for cell in every if cell.partition == partition}
-        mean = lambda rule, of=of: sum(of[rule, share].mean for share in shares)
+        of, rules = ordered(every, partition)
         width = lambda cell: "" if cell.half_width is None else f" ± {cell.half_width:.1f}"
         text = lambda cell, width=width: f"{cell.mean:.1f}{width(cell)} {cell.attack}".strip()
-        rules = sorted({rule for rule, _ in of}, key=lambda rule, mean=mean: (-mean(rule), rule))
         rows = [[rule, *(text(of[rule, share]) for share in shares)] for rule in rules]
         parts += [
             f"## {name} data",
             report.markdown([text_table("", ("rule", *map(percent, shares)), rows, 9)]).strip(),
         ]
+    parts += [FIGURE.format(data=data).strip()]
     parts += [DIFFERENCE.strip(), report.markdown([difference(table)]).strip()]
     return "\n\n".join(parts) + "\n"
+
+
+def ordered(every: list[Cell], partition: str) -> tuple[dict[tuple[str, float], Cell], list[str]]:
+    """The cells of a partition by rule and share, and the rules, the best first."""
+    of = {(cell.rule, cell.share): cell for cell in every if cell.partition == partition}
+    total = lambda rule: sum(cell.mean for (name, _), cell in of.items() if name == rule)
+    return of, sorted({rule for rule, _ in of}, key=lambda rule: (-total(rule), rule))
+
+
+def shares_of(every: list[Cell]) -> list[float]:
+    """The shares of malicious clients."""
+    return sorted({cell.share for cell in every})
+
+
+def figure(every: list[Cell]) -> "Figure":
+    """A heat map of rules and shares for each partition; the order of the rules is that of the first one."""
+    (first, *_), shares = PARTITIONS, shares_of(every)
+    rules = ordered(every, first)[1]
+    panels = {}
+    for partition, name in PARTITIONS.items():
+        of, _ = ordered(every, partition)
+        panels[f"{name} data"] = np.asarray([[of[rule, share].mean for share in shares] for rule in rules])
+    ticks = rules, list(map(percent, shares))
+    return draw_heat_maps(panels, ticks, ("Rule", "Malicious clients"), ACCURACY, "under the worst of 17 attacks")
+
+
+def digest(cells_text: str) -> str:
+    """Changes with any cell of a figure."""
+    return hashlib.blake2b(cells_text.encode(), digest_size=8).hexdigest()
 
 
 def difference(table: pl.DataFrame) -> report.Table:

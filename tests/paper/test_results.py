@@ -24,6 +24,8 @@ def test_a_page_is_what_its_rows_say(name):
 def test_the_overview_has_all_claims_and_there_are_no_other_pages():
     assert (ROOT / "docs" / "results.md").read_text() == MAKE.overview()
     assert (ROOT / "docs" / "published.md").read_text() == MAKE.published_page()
+    count = MAKE.published_page().split("**")[1]
+    assert count in " ".join((ROOT / "README.md").read_text().split())
     pages = {path.stem for path in MAKE.PAGES.glob("*.md") if not path.name.endswith(".notes.md")}
     assert {page for page in pages if not page.startswith("rating-")} == set(MAKE.names())  # rating.py writes those
     files = [path for path in MAKE.ROWS.rglob("*") if path.is_file()]

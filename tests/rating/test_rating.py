@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from PIL import Image
 from polars import col
 from scipy import stats
 
@@ -216,6 +217,9 @@ def test_numbers_that_come_along_are_of_the_committed_runs():
     for runs in (Path(script.HERE) / f"rating-{path.stem}.csv" for path in script.CELLS.glob("*.csv")):
         data, table = runs.stem.removeprefix("rating-"), pl.read_csv(runs)
         cells = list(script.cells(table))
-        assert as_csv([cell._asdict() for cell in cells]) == (script.CELLS / f"{data}.csv").read_text()
+        text = (script.CELLS / f"{data}.csv").read_text()
+        assert as_csv([cell._asdict() for cell in cells]) == text
+        with Image.open(runs.with_suffix(".png")) as picture:
+            assert picture.text[script.DIGEST] == script.digest(text), "run: python docs/results/rating.py"
         page = runs.with_suffix(".md").read_text()
         assert script.page(data, table, cells) == page, "run: python docs/results/rating.py"

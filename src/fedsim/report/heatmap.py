@@ -59,7 +59,7 @@ def _plot_by_attack(grid: ThreatGrid) -> "Figure":
             attacked = (grid.worst(row, share, threat) for threat in grid.threats)
             table.append(_means(grid, (*clean, *attacked, grid.worst(row, share))))
         panels[f"{percent(share)} of the clients"] = np.asarray(table)
-    return _plot(panels, (rows, columns), ("Rule", "Attack"), grid.metric, grid.when)
+    return draw_heat_maps(panels, (rows, columns), ("Rule", "Attack"), grid.metric, grid.when)
 
 
 def _plot_worst(grid: ThreatGrid) -> "Figure":
@@ -67,7 +67,7 @@ def _plot_worst(grid: ThreatGrid) -> "Figure":
     columns = [percent(share) for share in ([0.0] if grid.clean else []) + grid.shares]
     table = np.asarray([_means(grid, grid.worst_by_share(row)) for row in rows])
     panels = {f"Worst of {len(grid.threats)} attacks": table}
-    return _plot(panels, (rows, columns), ("Rule", SHARE), grid.metric, grid.when)
+    return draw_heat_maps(panels, (rows, columns), ("Rule", SHARE), grid.metric, grid.when)
 
 
 def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
@@ -107,13 +107,13 @@ def _plot_plane(results: Results, metric: Metric, key: str, settings: Sequence[S
         for rule in rules[: style.MAX_PANELS]
     }
     ticks = [f"{value:g}" for value in values], list(map(percent, fractions))
-    figure = _plot(panels, ticks, (key, SHARE), metric, final_text(settings, results.final))
+    figure = draw_heat_maps(panels, ticks, (key, SHARE), metric, final_text(settings, results.final))
     if cut := style.cut(len(panels), len(rules), "panels"):
         style.remark(figure, cut)
     return figure
 
 
-def _plot(
+def draw_heat_maps(
     panels: dict[str, np.ndarray],
     ticks: tuple[Sequence[str], Sequence[str]],
     labels: tuple[str, str],
