@@ -12,14 +12,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState, Variables
+from fedsim.core.types import PyTree, RoundRecord, SimulationState, Variables
 from fedsim.engine import build, factories, processes
 from fedsim.engine.compiling import Programs
 from fedsim.engine.fitting import check_memory
-from fedsim.engine.group_inputs import Inputs, PlacedInputs
+from fedsim.engine.group_inputs import Inputs
 from fedsim.engine.plan import Plan
 from fedsim.engine.plugin_checks import check_round_weights
-from fedsim.engine.programs import Executables
 from fedsim.engine.stopping import Stopping
 from fedsim.errors import ConfigError
 from fedsim.runs.callbacks import Callback, Evaluation, Start
@@ -64,52 +63,51 @@ class GroupRun:
         programs do not fit into memory.
         """
         with factories.plugin_errors(self._configs):
-            inputs = self._inputs.place()
-        self._check_labels(inputs)
-        self._clients = self._read_clients(inputs)
+            self._placed = self._inputs.place()
+        self._check_labels()
+        self._clients = self._read_clients()
         with factories.plugin_errors(self._plan.runs):
             check_memory(self._inputs)
-            executables, compile_seconds = self._programs.compile()
+            self._executables, compile_seconds = self._programs.compile()
         log.info(self._plan.describe(self._number, "running"))
         processes.wait_for_all()  # Gloo waits 30 s for a process that still compiles, and then gives up
         started = self._last = time.perf_counter()
-        restored = None if start is None else self._restore(executables, checkpoints, start, inputs)
+        restored = None if start is None else self._restore(checkpoints, start)
         after = -1 if start is None else start
         with ExitStack() as stack:
-            self._start(stack, after, inputs)
-            states = restored or inputs.initial_states(executables)
-            completed = self._run_rounds(executables, inputs, after, states)
+            self._start(stack, after)
+            self._states = restored or self._placed.initial_states(self._executables)
+            completed = self._run_rounds(after)
             if not self._is_last(completed):
                 return None
-            self._writer.finish(completed, partial(self._models, states), partial(self._saved_states, states, inputs))
+            self._writer.finish(completed, self._models, self._saved_states)
         return {"seconds_compiling": compile_seconds, "seconds_running": time.perf_counter() - started}
 
-    def _start(self, stack: ExitStack, after: int, inputs: PlacedInputs) -> None:
+    def _start(self, stack: ExitStack, after: int) -> None:
         """Calls `on_start` of the callbacks, and `on_end` of those that have started at the end of `stack`."""
-        data = self._read_data(inputs) if self._config.record.data else {}
+        data = self._read_data() if self._config.record.data else {}
         start = start_of(self._plan, self._number, after, self._count_completed(max(after, 0)), data)
         for callback in (*self._callbacks, self._writer):
             callback.on_start(start)
             stack.callback(callback.on_end)
 
-    def _run_rounds(
-        self, executables: Executables, inputs: PlacedInputs, completed: int, states: list[SimulationState]
-    ) -> int:
-        """Runs all rounds after `completed` in chunks, and replaces the batches' `states`; -1 evaluates them first.
+    def _run_rounds(self, completed: int) -> int:
+        """Runs all rounds after `completed` in chunks; -1 evaluates the initial models first.
 
         Returns the number of completed rounds; fewer than all if a callback, or all runs, have stopped.
         """
         server = self._config.server
         if completed < 0:
             completed = 0
-            self._evaluate(executables, inputs, completed, states, None)
+            self._evaluate(completed, None)
         is_active = self._stopping.is_active if server.may_stop else None
-        with closing(inputs.chunks(executables, states, completed, server.num_rounds, is_active)) as chunks:
+        chunks = self._placed.chunks(self._executables, self._states, completed, server.num_rounds, is_active)
+        with closing(chunks):
             while not self._is_last(completed) and not self.is_stopped:
                 completed, records = next(chunks)
                 own_records = self._family.own_info(self._join_on_host(records), self._config)
                 check_round_weights(self._config, own_records, completed)
-                self._evaluate(executables, inputs, completed, states, own_records)
+                self._evaluate(completed, own_records)
         return completed
 
     def _is_last(self, completed: int) -> bool:
@@ -120,41 +118,27 @@ class GroupRun:
         """The rounds of the plan that are complete when the runs of this group have completed so many."""
         return self._num_completed + completed * self._num_runs
 
-    def _evaluate(
-        self,
-        executables: Executables,
-        inputs: PlacedInputs,
-        completed: int,
-        states: list[SimulationState],
-        records: RoundRecord | None,
-    ) -> None:
+    def _evaluate(self, completed: int, records: RoundRecord | None) -> None:
         """Measures the models after `completed` rounds; callbacks get the rows since the last evaluation."""
-        shared, test = inputs.shared, inputs.evaluation
-        measure, measure_personal, measure_success = executables.measure, executables.personal, executables.success
-        join = lambda call, batches: self._join([call(*batch) for batch in zip(states, batches, strict=True)])
-        metrics, alpha, validation, by_class = join(
-            lambda state, runs: measure(state, runs.hparams, shared.frozen, test), inputs.batches
-        )
+        inputs, shared, test = self._placed, self._placed.shared, self._placed.evaluation
+        executables, personal, success = self._executables, None, None
+        join = lambda call, batches: self._join([call(*batch) for batch in zip(self._states, batches, strict=True)])
+        measure = lambda state, runs: executables.measure(state, runs.hparams, shared.frozen, test)
+        metrics, alpha, validation, by_class = join(measure, inputs.batches)
         alpha = self._family.own_alpha(alpha, self._config)
-        personal: Metrics | None = None
-        success: Metrics | None = None
-        if measure_personal is not None:
+        if measure_personal := executables.personal:
             personal = join(lambda state, runs: measure_personal(state, shared, runs, test), inputs.batches)
-        if measure_success is not None and inputs.backdoors is not None:
+        if measure_success := executables.success:
             success = join(lambda state, tests: measure_success(state, shared.frozen, tests), inputs.backdoors)
-        clients, configs = self._clients, self._configs
-        runs, record = self._group.runs, self._config.record
-        rounds = round_rows(configs, runs, completed, metrics, records, clients, success, validation)
+        clients, runs, recorded = self._clients, self._group.runs, self._config.record.clients
+        rounds = round_rows(self._configs, runs, completed, metrics, records, clients, success, validation)
         tables: Tables = {"rounds": rounds}
-        num_new = 0
-        if records is None and alpha is not None and record.clients != "none":
+        num_new = 0 if records is None else records.client_ids.shape[1] * int(self._stopping.is_active.sum())
+        if recorded != "none" and records is not None:
+            last_only = recorded == "evaluated"
+            tables["clients"] = client_rows(runs, completed, records, metrics, alpha, clients, last_only)
+        elif recorded != "none" and alpha is not None:
             tables["clients"] = initial_client_rows(runs, metrics, alpha, clients)
-        if records is not None:
-            num_new = records.client_ids.shape[1] * int(self._stopping.is_active.sum())
-            if record.clients != "none":
-                last_only = record.clients == "evaluated"
-                rows = client_rows(runs, completed, records, metrics, alpha, clients, last_only)
-                tables["clients"] = rows
         names = self._dataset.label_names, self._dataset.client_names
         quantities = measured_quantities(metrics, by_class, personal, *names)
         if info := info_rows(runs, completed, {} if records is None else records.info, quantities):
@@ -172,35 +156,34 @@ class GroupRun:
             num_completed=self._count_completed(completed),
             seconds=seconds,
             is_last=self._is_last(completed),
-            models=partial(self._models, states),
-            states=partial(self._saved_states, states, inputs),
+            models=self._models,
+            states=self._saved_states,
         )
-        shown = (
-            evaluation if jax.process_count() == 1 else replace(evaluation, models=_unavailable, states=_unavailable)
-        )
+        shown = evaluation
+        if jax.process_count() > 1:
+            shown = replace(evaluation, models=_unavailable, states=_unavailable)
         stops = lambda: [callback for callback in self._callbacks if callback.after_evaluation(shown)]
         self.is_stopped = processes.decide(lambda: bool(stops()))
         self._writer.after_evaluation(evaluation)
         if self.is_stopped and completed and not evaluation.is_last:
             self._writer.save(completed, evaluation.states)
 
-    def _models(self, states: list[SimulationState]) -> Mapping[int, Variables]:
-        models = self._join([batch.variables for batch in states])
+    def _models(self) -> Mapping[int, Variables]:
+        models = self._join([batch.variables for batch in self._states])
         return {run: jax.tree.map(lambda a, i=i: a[i], models) for i, run in enumerate(self._group.runs)}
 
-    def _saved_states(self, states: list[SimulationState], inputs: PlacedInputs) -> list[SimulationState]:
+    def _saved_states(self) -> list[SimulationState]:
         """The batches' states as they are saved: of all clients, without the slots of the family's other branches."""
-        return inputs.as_saved([self._family.own_state(batch, self._config) for batch in states])
+        return self._placed.as_saved([self._family.own_state(batch, self._config) for batch in self._states])
 
-    def _restore(
-        self, executables: Executables, checkpoints: Checkpoints, start: int, inputs: PlacedInputs
-    ) -> list[SimulationState]:
+    def _restore(self, checkpoints: Checkpoints, start: int) -> list[SimulationState]:
         """The batches' states after the checkpoint of round `start`."""
         if self._config.server.may_stop:
             self._stopping.replay(processes.decide(lambda: self._writer.read_rounds(start)))
         like = self._programs.states
         run_state = self._family.own_state(like, self._config)
-        saved = inputs.restore(executables, run_state, start, partial(checkpoints.restore, start))
+        read = partial(checkpoints.restore, start)
+        saved = self._placed.restore(self._executables, run_state, start, read)
         return [self._family.with_slots(batch, like, self._config) for batch in saved]
 
     def _join(self, batches: list[PyTree]) -> PyTree:
@@ -210,24 +193,25 @@ class GroupRun:
     def _join_on_host(self, batches: list[PyTree]) -> PyTree:
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *batches)
 
-    def _read_clients(self, inputs: PlacedInputs) -> RunClients:
+    def _read_clients(self) -> RunClients:
         """What the rows say of each run's clients, which no round changes."""
-        names = set(RunClients._fields) & set(inputs.batches[0].changes)
-        changes = self._join([{name: runs.changes[name] for name in names} for runs in inputs.batches])
+        batches = self._placed.batches
+        names = set(RunClients._fields) & set(batches[0].changes)
+        changes = self._join([{name: runs.changes[name] for name in names} for runs in batches])
         corrupted = changes["corrupted"]
         num_examples = changes.get("num_examples", self._dataset.train.num_examples)
         has_attack = np.asarray([config.attack.kind != "none" for config in self._configs])
         malicious = changes.get("malicious", corrupted) & has_attack[:, None]
         return RunClients(np.broadcast_to(num_examples, corrupted.shape), corrupted, malicious)
 
-    def _check_labels(self, inputs: PlacedInputs) -> None:
+    def _check_labels(self) -> None:
         """Raises `ConfigError` if a plug-in's corruption makes labels that are not among the classes."""
         corruptions = {factory for config in self._configs for factory in factories.corruptions_of(config)}
         plugins = [factory.name for factory in corruptions if factory.file is not None]
         num_classes = self._dataset.num_classes
         if not plugins or not num_classes or build.change_task(self._configs[0]) is not None:
             return
-        for labels in inputs.changed_labels():
+        for labels in self._placed.changed_labels():
             for label in (labels.min(), labels.max()):
                 if not 0 <= label < num_classes:
                     raise ConfigError(
@@ -235,10 +219,10 @@ class GroupRun:
                         f"from {', '.join(plugins)}"
                     )
 
-    def _read_data(self, inputs: PlacedInputs) -> Mapping[int, dict[str, np.ndarray]]:
+    def _read_data(self) -> Mapping[int, dict[str, np.ndarray]]:
         """The training data of each run."""
         clean = {name: np.asarray(a) for name, a in self._dataset.train._asdict().items() if a is not None}
-        changes = self._join([runs.changes for runs in inputs.batches])
+        changes = self._join([runs.changes for runs in self._placed.batches])
         return {
             run: clean | {name: a[position] for name, a in changes.items()}
             for position, run in enumerate(self._group.runs)

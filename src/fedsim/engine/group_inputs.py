@@ -20,7 +20,7 @@ from fedsim.engine import build, memory, processes
 from fedsim.engine.data import BackdoorTests, make_backdoor_tests
 from fedsim.engine.families import Group
 from fedsim.engine.family import Family
-from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs, cut_batches, make_run_inputs
+from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs, batch_positions, cut_batches, make_run_inputs
 from fedsim.engine.model import make_task
 from fedsim.engine.programs import Executables, RunFunctions
 from fedsim.engine.sharding import Shardings, make_shardings
@@ -186,18 +186,18 @@ class PlacedInputs:
         """
         for start in range(completed, total, self.max_rounds):
             num_rounds, records = min(self.max_rounds, total - start), []
-            numbers = self.rounds_of(num_rounds, is_active)
             for batch, runs in enumerate(self.batches):
-                states[batch], record = executables.chunk(states[batch], self.shared, runs, numbers[batch])
+                number = self.rounds_of(batch, num_rounds, is_active)
+                states[batch], record = executables.chunk(states[batch], self.shared, runs, number)
                 records.append(record)
             yield start + num_rounds, [first_rounds(processes.on_host(record), num_rounds) for record in records]
 
-    def rounds_of(self, num_rounds: int, is_active: np.ndarray | None) -> list[Array]:
-        """The rounds that each batch is to compute: of all its runs, or [B] of each if some may be stopped."""
+    def rounds_of(self, batch: int, num_rounds: int, is_active: np.ndarray | None) -> Array:
+        """The rounds that a batch is to compute: of all its runs, or [B] of each if some may be stopped."""
         if is_active is None:
-            return [processes.put(np.int32(num_rounds), self.shardings.everywhere)] * len(self.batches)
-        numbers = cut_batches(np.int32(num_rounds) * is_active, len(self.batches[0].key))
-        return [processes.put(number, self.shardings.by_run) for number in numbers]
+            return processes.put(np.int32(num_rounds), self.shardings.everywhere)
+        positions = batch_positions(len(is_active), len(self.batches[0].key))[batch]
+        return processes.put(np.int32(num_rounds) * is_active[positions], self.shardings.by_run)
 
     def as_saved(self, batches: list[SimulationState]) -> list[SimulationState]:
         """The batches' states as they are saved."""

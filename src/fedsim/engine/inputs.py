@@ -198,5 +198,9 @@ def cut_batches(runs: PyTree, size: int) -> list[PyTree]:
         taken = [jax.random.wrap_key_data(a) if key else a for a, key in zip(taken, is_key, strict=True)]
         return jax.tree.unflatten(structure, taken)
 
-    positions = np.minimum(np.arange(-(-num_runs // size) * size), num_runs - 1).reshape(-1, size)
-    return list(map(batch, positions))
+    return list(map(batch, batch_positions(num_runs, size)))
+
+
+def batch_positions(num_runs: int, size: int) -> np.ndarray:
+    """The positions [batches, size] of the runs of each batch; the last run fills up the last batch."""
+    return np.minimum(np.arange(-(-num_runs // size) * size), num_runs - 1).reshape(-1, size)

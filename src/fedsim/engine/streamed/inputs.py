@@ -143,7 +143,7 @@ class StreamedPlacedInputs(PlacedInputs):
                     parts: list[tuple[RoundRecord, int]] = []
                     while sum(number for _, number in parts) < num_rounds:
                         segment = next(segments)
-                        number = self.rounds_of(segment.num_rounds, is_active)[batch]
+                        number = self.rounds_of(batch, segment.num_rounds, is_active)
                         states[batch], record = self._run(executables, batch, states[batch], segment, number)
                         parts.append((record, segment.num_rounds))
                     records.append(parts)

@@ -18,7 +18,7 @@ from jax.sharding import Sharding
 from fedsim.core.types import Array, ClientData, PyTree
 from fedsim.engine import build, processes
 from fedsim.engine.families import Group
-from fedsim.engine.inputs import RunInputs, SharedInputs, changed_fields
+from fedsim.engine.inputs import RunInputs, SharedInputs, batch_positions, changed_fields
 from fedsim.engine.layout import Layout
 from fedsim.engine.streamed.client_states import ClientStates
 from fedsim.engine.streamed.corrupted import corrupt_buffers, corrupt_labels
@@ -161,7 +161,7 @@ class ClientStream:
         runs = self._local_batches[batch]
         changes: dict[str, Array | np.ndarray] = {}
         size, num_buffers = len(runs.key), len(positions)
-        members = np.minimum(np.arange(batch * size, (batch + 1) * size), len(self._configs) - 1)
+        members = batch_positions(len(self._configs), size)[batch]
         if self.labels is not None:
             by_buffer = zip(np.split(members, num_buffers), positions, strict=True)
             labels = [self._take(self.labels[run], [rows]) for runs_, rows in by_buffer for run in runs_]
