@@ -25,19 +25,18 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     Raises `ConfigError` or `DataError`.
     """
     data, split = config.data, int(config.data.seed)  # a number in every run
+    rng = lambda stream: np.random.default_rng([split, stream])
     is_natural = config.has_natural_clients
     load = lambda: factories.build(config, "data.name", data.name, split)
     raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)
     notes = [*sampling.default_split_notes(raw, data), *sampling.unused_client_notes(raw, data)]
     raw = deduplicate(raw) if data.deduplicate else raw
-    raw = make_long_tail(raw, data.long_tail, np.random.default_rng([split, 5])) if data.long_tail < 1 else raw
+    raw = make_long_tail(raw, data.long_tail, rng(5)) if data.long_tail < 1 else raw
     sample = sampling.sample_clients if is_natural and raw.client_ids is not None else sampling.subsample
-    raw = canonicalize(sample(raw, data, np.random.default_rng([split, 2])))
-    rng = np.random.default_rng([split, 1])
-    raw, root = hold_out_root(raw, data.root_examples, np.random.default_rng([split, 3]))
-    validation_rng = np.random.default_rng([split, 4])
-    raw, validation = hold_out_validation(raw, data.validation_fraction, validation_rng, is_natural)
-    partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng)
+    raw = canonicalize(sample(raw, data, rng(2)))
+    raw, root = hold_out_root(raw, data.root_examples, rng(3))
+    raw, validation = hold_out_validation(raw, data.validation_fraction, rng(4), is_natural)
+    partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng(1))
     natural = (natural_test_clients(raw), natural_client_names(raw)) if is_natural else ()
     dataset = make_federated_dataset(raw, partition, *natural)
     notes += [*raw.notes, *scale_notes(dataset), *unseen_class_notes(dataset), *unseen_client_notes(dataset)]

@@ -97,8 +97,8 @@ class LockstepRule(NamedTuple):
 
     max_models: int
     """The most models in lockstep."""
-    clients: Literal["one", "efficient", "all"]
-    """Clients of a run in lockstep; "efficient": as many as hardly wait for each other."""
+    is_efficient: bool
+    """Whether only as many clients of a run are in lockstep as hardly wait for each other."""
     examples: int | None
     """About how many examples of a batch at a time; None means the whole batch."""
 
@@ -106,12 +106,12 @@ class LockstepRule(NamedTuple):
 # Measured by benchmarks/round.py and benchmarks/sweep.py, on an H100 by benchmarks/accelerator.py.
 RULES = {
     # Larger operations are faster, and runs of one seed never wait for each other.
-    ("cpu", "small"): LockstepRule(32, "efficient", None),
+    ("cpu", "small"): LockstepRule(32, True, None),
     # What stays in a core's cache is fastest.
-    ("cpu", "large"): LockstepRule(1, "one", CACHED_EXAMPLES),
+    ("cpu", "large"): LockstepRule(1, False, CACHED_EXAMPLES),
     # Many small products fill the device.
-    ("accelerator", "small"): LockstepRule(4096, "all", None),
-    ("accelerator", "large"): LockstepRule(128, "all", None),
+    ("accelerator", "small"): LockstepRule(4096, False, None),
+    ("accelerator", "large"): LockstepRule(128, False, None),
 }
 
 
@@ -147,8 +147,8 @@ def choose_layout(
     if machine.backend == "cpu":
         max_models = max(1, min(max_models, int(SHARE_OF_MEMORY * machine.memory) // step_bytes(micro_batch)))
 
-    clients = {"one": 1, "all": cohort_size}.get(rule.clients, 0)
-    if rule.clients == "efficient":
+    clients = cohort_size
+    if rule.is_efficient:
         max_width, steps = max(1, rule.max_models // num_runs), config.client.steps
         clients = max(2, efficient_width(num_examples, cohort_size, batch_size, max_width, steps))
     client_width = min(min(clients, max_models) if engine.client_width == "auto" else engine.client_width, cohort_size)

@@ -77,33 +77,19 @@ def check_data(dataset: FederatedDataset, free_bytes: int, backend: str) -> None
     """Raises `ConfigError` if the examples of `dataset` do not fit into the `free_bytes` of a device."""
     needed = data_bytes(dataset, backend)
     if needed > free_bytes:
+        in_place = ", free memory or store them as a folder of .npy files, sorted by client, which needs no copy"
         raise ConfigError(
             f"data.name: all examples of {dataset.name} must fit on a device, which has {gibibytes(free_bytes)} free, "
-            f"got {gibibytes(needed)}; {_data_remedy(backend)}"
+            f'got {gibibytes(needed)}; use data.placement = "host", fewer (data.num_train, or data.sample_fraction for '
+            f"natural clients){in_place if backend == 'cpu' else ' or free memory'}"
         )
-
-
-def _data_remedy(backend: str) -> str:
-    remedies = [
-        'use data.placement = "host"',
-        "fewer (data.num_train, or data.sample_fraction for natural clients)",
-        "free memory",
-    ]
-    if backend == "cpu":
-        remedies.append("store them as a folder of .npy files, sorted by client, which needs no copy")
-    return f"{', '.join(remedies[:-1])} or {remedies[-1]}"
 
 
 def data_bytes(dataset: FederatedDataset, backend: str) -> int:
     """Bytes that the examples of `dataset` take on a device; a CPU device copies only arrays that are not aligned."""
     placed = dataset.train, dataset.x_test, dataset.y_test, dataset.root, dataset.validation
-    arrays = map(np.asarray, jax.tree.leaves(placed))
-    return sum(array.nbytes for array in arrays if backend != "cpu" or not _is_shareable(array))
-
-
-def _is_shareable(array: np.ndarray) -> bool:
-    """Whether a CPU device uses the array where it is."""
-    return array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
+    is_copied = lambda a: backend != "cpu" or not a.flags.c_contiguous or a.ctypes.data % ALIGNMENT
+    return sum(array.nbytes for array in map(np.asarray, jax.tree.leaves(placed)) if is_copied(array))
 
 
 def gibibytes(size: int) -> str:

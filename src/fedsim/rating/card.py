@@ -1,7 +1,6 @@
 """The card of a rule, as tables, in Markdown and as a page."""
 
 import base64
-import csv
 import io
 import math
 import shlex
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from fedsim.config.experiment import Block, Experiment
 from fedsim.config.values import option_of
@@ -258,21 +258,7 @@ img {{ max-width: 100% }} pre {{ overflow-x: auto; background: #f5f5f5; padding:
 def built_in_cells(data: str) -> list[Cell]:
     """The cells of built-in rules that come along; none if there are none for this data set."""
     path = Path(__file__).with_name(f"{data}.csv")
-    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else []
-    number = lambda text: float(text) if text else None
-    return [
-        Cell(
-            row["rule"],
-            row["partition"],
-            float(row["share"]),
-            row["attack"],
-            float(row["mean"]),
-            number(row["half_width"]),
-            int(row["num_splits"]),
-            int(row["num_diverged"]),
-        )
-        for row in rows
-    ]
+    return [Cell(*row) for row in pl.read_csv(path, empty_string_is_null=False).rows()] if path.is_file() else []
 
 
 def _number(results: Results, setting: Setting) -> Number:
