@@ -77,15 +77,10 @@ def check_environment(path: Path, known: Sequence[GroupFolder], current: dict[st
             f"--allow-mismatch to {to} all the same, or {ELSEWHERE}"
         )
     if is_pending:
+        changes = [f"{key} was {old}, is {new}" for key, old, new in find_differences(before, current)]
+        more = [f"and {len(changes) - MAX_CHANGES} more"] if len(changes) > MAX_CHANGES else []
         raise RunFolderError(
             f"{path}: versions or devices have changed since its runs were computed "
-            f"({_list_changes(before, current)}), so rows may differ in their last digits; add --allow-mismatch to "
-            f"compute missing ones all the same, or {ELSEWHERE}"
+            f"({'; '.join([*changes[:MAX_CHANGES], *more])}), so rows may differ in their last digits; add "
+            f"--allow-mismatch to compute missing ones all the same, or {ELSEWHERE}"
         )
-
-
-def _list_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """The first few keys whose values differ, for example "versions.jax was 0.10.2, is 0.12.0"."""
-    changes = [f"{key} was {old}, is {new}" for key, old, new in find_differences(before, now)]
-    more = [f"and {len(changes) - MAX_CHANGES} more"] if len(changes) > MAX_CHANGES else []
-    return "; ".join([*changes[:MAX_CHANGES], *more])

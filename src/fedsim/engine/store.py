@@ -62,7 +62,7 @@ def open_folder(
         plan, ids = replace(plan, runs=runs), list(positions)
         for group in fit(with_groups_of(plan, list(missing))).groups:
             name = section_name(plan.runs[group.runs[0]].server.aggregator)
-            added = folder.add_group(name, _record(plan, group, ids, digests, Record(created, [], {}, [current])))
+            added = folder.add_group(name, _record(group, ids, digests, created, current))
             groups.append(replace(group, folder=added.path.name))
         folder.write_config(f"{plan.experiment.name}-{plan.experiment.digest()}", plan.experiment.dump())
     # A run of two groups that are resumed has the rounds of the longer one.
@@ -209,14 +209,14 @@ def _read_config(plan: Plan, group: GroupFolder, run: Mapping[str, Any]) -> Conf
     return config
 
 
-def _record(plan: Plan, group: Group, ids: Sequence[str], digests: Mapping[Settings, str], common: Record) -> Record:
-    """What is stored of a new group, in addition to what it has in common with others."""
-    configs, choice = group.configs, data_choice(group.configs[0])
-    dataset = plan.datasets[choice]
-    about, names = {"num_clients": dataset.num_clients}, dataset.client_names[: dataset.num_clients]
+def _record(
+    group: Group, ids: Sequence[str], digests: Mapping[Settings, str], created: float, current: dict[str, Any]
+) -> Record:
+    """What is stored of a new group."""
+    number, names = group.dataset.num_clients, group.dataset.client_names
     runs = [
-        {"id": ids[position], "position": position} | about | flatten(config)
-        for position, config in zip(group.runs, configs, strict=True)
+        {"id": ids[position], "position": position, "num_clients": number} | flatten(config)
+        for position, config in zip(group.runs, group.configs, strict=True)
     ]
-    of_group = {"layout": asdict(group.layout), "files": factories.plugin_files(configs)}
-    return msgspec.structs.replace(common, runs=runs, data=digests[choice], client_names=names, **of_group)
+    data, files = digests[data_choice(group.configs[0])], factories.plugin_files(group.configs)
+    return Record(created, runs, asdict(group.layout), [current], data, files, names[:number])
