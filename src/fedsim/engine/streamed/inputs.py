@@ -16,7 +16,7 @@ from fedsim.engine.inputs import RunInputs, SharedInputs, buffer_shapes
 from fedsim.engine.layout import RUNS
 from fedsim.engine.programs import Executables, RunFunctions
 from fedsim.engine.streamed.client_states import ClientStates
-from fedsim.engine.streamed.stream import ClientStream, Segment, portion_size
+from fedsim.engine.streamed.stream import ClientStream, Segment, portion_size, prefetch
 
 PLACED_FIELDS = frozenset(ClientData._fields) - {"x", "y"}
 
@@ -112,7 +112,7 @@ class StreamedPlacedInputs(PlacedInputs):
         states, (_, everywhere, by_run) = [], self.shardings
         for batch, runs in enumerate(self.batches):
             losses = np.zeros((len(runs.key), self.stream.num_clients), np.float32)
-            with closing(self.stream.portions(batch)) as portions:
+            with closing(prefetch(self.stream.portions(batch))) as portions:
                 for client_ids, segment in portions:
                     if executables.initial_losses is None:  # these are not used, but `init` needs inputs
                         break
@@ -136,7 +136,7 @@ class StreamedPlacedInputs(PlacedInputs):
     ) -> Generator[tuple[int, list[RoundRecord]], None, None]:
         """As of `PlacedInputs`; a batch's records are those of its segments."""
         join = lambda *parts: np.concatenate(parts, axis=1)
-        with closing(self.stream.segments(completed, total)) as segments:
+        with closing(prefetch(self.stream.segments(completed, total))) as segments:
             while completed < total:
                 num_rounds, records = min(self.max_rounds, total - completed), []
                 for batch in range(len(self.batches)):

@@ -87,24 +87,14 @@ class ClientStream:
         """N."""
         return len(self._sizes)
 
-    def segments(self, completed: int, total: int) -> Generator[Segment, None, None]:
-        """The rounds from `completed` to `total`: for each chunk and batch one or more segments."""
-        return _prefetch(self._segments(completed, total))
-
-    def portions(self, batch: int) -> Generator[tuple[np.ndarray, Segment], None, None]:
-        """All clients, largest first, in portions whose losses are computed together: their ids [P], and examples.
-
-        The last client fills up the last portion.
-        """
-        return _prefetch(self._portions(batch))
-
     def clients_before(self, batch: int, round_: int) -> np.ndarray:
         """The clients, in ascending order, that train in any run of a batch before `round_` rounds are completed."""
         starts = range(0, round_, self._max_rounds)
         cohorts = (self._cohorts(batch, start)[: round_ - start] for start in starts)
         return np.unique(np.concatenate([np.unique(ids) for ids in cohorts]))
 
-    def _segments(self, completed: int, total: int) -> Iterator[Segment]:
+    def segments(self, completed: int, total: int) -> Iterator[Segment]:
+        """The rounds from `completed` to `total`: for each chunk and batch one or more segments."""
         for start in range(completed, total, self._max_rounds):
             for batch in range(len(self._batches)):
                 cohorts = self._cohorts(batch, start)[: total - start]
@@ -119,7 +109,11 @@ class ClientStream:
                     yield segment
                     cohorts = cohorts[num_rounds:]
 
-    def _portions(self, batch: int) -> Iterator[tuple[np.ndarray, Segment]]:
+    def portions(self, batch: int) -> Iterator[tuple[np.ndarray, Segment]]:
+        """All clients, largest first, in portions whose losses are computed together: their ids [P], and examples.
+
+        The last client fills up the last portion.
+        """
         order = np.argsort(-self._sizes, kind="stable").astype(np.int32)
         size = portion_size(self._sizes, self._layout)
         for start in range(0, len(order), size):
@@ -211,7 +205,7 @@ def portion_size(num_examples: np.ndarray, layout: Layout) -> int:
     return min(num_fitting // wave * wave or num_fitting, len(num_examples))
 
 
-def _prefetch(items: Iterator[T]) -> Generator[T, None, None]:
+def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
     """Yields the `items`; a thread prepares the next one while the caller works on the last one."""
     with ThreadPoolExecutor(1) as executor:
         upcoming = executor.submit(next, items, None)
