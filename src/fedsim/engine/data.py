@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -43,24 +42,18 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     return replace(dataset, root=root, validation=validation, notes=tuple(notes))
 
 
-class BackdoorTests(NamedTuple):
-    """Test examples with backdoors' triggers on them, which measure the success of the backdoors."""
-
-    examples: ClientData
-    """Examples of other classes, labeled with the target; those of trigger i are client i's."""
-    trigger_ids: Array
-    """The trigger [S] of each run, int32; 0 means no trigger, and client 0 has no examples."""
-
-
 def find_trigger(config: Config) -> Hashable | None:
     """The trigger of a run, as its corruption with the settings; None if that has none."""
     return None if build.corruption(config).trigger is None else component(config, "corruption.kind")
 
 
-def make_backdoor_tests(configs: Sequence[Config], dataset: FederatedDataset) -> BackdoorTests | None:
-    """The test set once for each different trigger of the runs `configs`; None if there is nothing to measure.
+def make_backdoor_tests(
+    configs: Sequence[Config], dataset: FederatedDataset
+) -> tuple[ClientData, Array] | tuple[None, None]:
+    """Test examples with the triggers of the runs `configs` on them, and the trigger [S] int32 of each run; 0: none.
 
-    Examples whose label the trigger does not change are left out: they belong to the target class already.
+    Those of trigger i are client i's, labeled with the target; client 0 has none. Examples whose label a trigger does
+    not change are left out: they belong to the target class already. None if there is nothing to measure.
     """
     triggers = [find_trigger(config) for config in configs]
     config_of = {trigger: config for trigger, config in zip(triggers, configs, strict=True) if trigger is not None}
@@ -74,9 +67,9 @@ def make_backdoor_tests(configs: Sequence[Config], dataset: FederatedDataset) ->
         ys.append(y[is_relabeled])
     num_examples = np.asarray([len(y) for y in ys], np.int32)
     if not num_examples.any():
-        return None
+        return None, None
     offsets = np.concatenate([[0], np.cumsum(num_examples)[:-1]]).astype(np.int32)
     arrays = np.concatenate(xs), np.concatenate(ys), offsets, num_examples, np.zeros(len(num_examples), bool)
     id_of = {None: 0} | {trigger: 1 + position for position, trigger in enumerate(config_of)}
     trigger_ids = np.asarray([id_of[trigger] for trigger in triggers], np.int32)
-    return BackdoorTests(ClientData(*arrays), trigger_ids)  # type: ignore[arg-type]
+    return ClientData(*arrays), trigger_ids  # type: ignore[arg-type, return-value]

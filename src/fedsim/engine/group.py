@@ -129,7 +129,8 @@ class GroupRun:
         if measure_personal := executables.personal:
             personal = join(lambda state, runs: measure_personal(state, shared, runs, test), inputs.batches)
         if measure_success := executables.success:
-            success = join(lambda state, tests: measure_success(state, shared.frozen, tests), inputs.backdoors)
+            measure = lambda state, runs: measure_success(state, shared.frozen, runs.trigger_ids, test.backdoors)
+            success = join(measure, inputs.batches)
         clients, runs, recorded = self._clients, self._group.runs, self._config.record.clients
         rounds = round_rows(self._configs, runs, completed, metrics, records, clients, success, validation)
         tables: Tables = {"rounds": rounds}

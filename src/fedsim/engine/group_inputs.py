@@ -15,9 +15,10 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import Sharding
 
 from fedsim.config.components import distinct_runs
+from fedsim.config.schema import Config
 from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, SimulationState
 from fedsim.engine import build, memory, processes
-from fedsim.engine.data import BackdoorTests, make_backdoor_tests
+from fedsim.engine.data import make_backdoor_tests
 from fedsim.engine.families import Group
 from fedsim.engine.family import Family
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs, batch_positions, cut_batches, make_run_inputs
@@ -35,7 +36,6 @@ class InputShapes(NamedTuple):
     shared: SharedInputs
     evaluation: EvaluationData
     runs: RunInputs
-    backdoors: BackdoorTests | None
 
 
 class Inputs:
@@ -56,12 +56,11 @@ class Inputs:
         config, data = self.group.configs[0], self.group.dataset
         frozen = make_task(config, data, self.group.layout.backend).frozen
         shared = SharedInputs(ClientData(*data.train), frozen, data.root, self.family.branch(config))
-        arrays = data.x_test, data.y_test, data.test_clients
-        return shared, EvaluationData(*arrays, data.validation)  # type: ignore[arg-type]
+        arrays, backdoors = (data.x_test, data.y_test, data.test_clients), self._backdoors[0]
+        return shared, EvaluationData(*arrays, data.validation, backdoors)  # type: ignore[arg-type]
 
     @cached_property
-    def backdoors(self) -> BackdoorTests | None:
-        """The triggered test examples, on the host."""
+    def _backdoors(self) -> tuple[ClientData, Array] | tuple[None, None]:
         return make_backdoor_tests(self.group.configs, self.group.dataset)
 
     @cached_property
@@ -74,14 +73,8 @@ class Inputs:
         """The shapes of what the programs read."""
         shared, evaluation = shapes_of(self.host_data, self.shardings.everywhere)
         train, shared = self._shared_shapes(shared)
-        configs = distinct_runs(self.group.configs)
-        make = lambda train: make_run_inputs(configs, self.hparams, train, self.group.dataset.spec)
-        runs = self.batch_shapes(jax.eval_shape(make, train))
-        if self.backdoors is None:
-            return InputShapes(shared, evaluation, runs, None)
-        examples, trigger_ids = self.backdoors
-        tests = BackdoorTests(shapes_of(examples, self.shardings.everywhere), self.batch_shapes(trigger_ids))
-        return InputShapes(shared, evaluation, runs, tests)
+        make = lambda train: self._make_runs(distinct_runs(self.group.configs), train)
+        return InputShapes(shared, evaluation, self.batch_shapes(jax.eval_shape(make, train)))
 
     def _shared_shapes(self, shared: SharedInputs) -> tuple[ClientData, SharedInputs]:
         """The shapes of the training data of a run, and of what a program gets, from those of `host_data`."""
@@ -96,7 +89,7 @@ class Inputs:
     @property
     def signature(self) -> tuple[Any, ...]:
         """Equal for groups whose programs read arrays of the same shapes."""
-        leaves, structure = jax.tree.flatten((self.host_data, self.backdoors))
+        leaves, structure = jax.tree.flatten(self.host_data)
         return structure, tuple((np.shape(a), jax.numpy.result_type(a)) for a in leaves)
 
     @property
@@ -108,7 +101,7 @@ class Inputs:
         self, functions: RunFunctions, states: SimulationState
     ) -> dict[str, tuple[Callable[..., PyTree], tuple[PyTree, ...]]]:
         """The functions to be compiled, and the shapes of their arguments, by the names of `Executables`."""
-        shared, evaluation, runs, backdoors = self.shapes
+        shared, evaluation, runs = self.shapes
         number = jax.ShapeDtypeStruct((), np.int32, sharding=self.shardings.everywhere)
         if self.group.configs[0].server.may_stop:
             number = self.batch_shapes(np.empty(0, np.int32))
@@ -120,8 +113,8 @@ class Inputs:
         has_own_models = build.has_own_models(self.group.configs[0])
         if has_own_models and evaluation.clients is not None and not self.group.layout.buffer_clients:
             programs["personal"] = functions.personal, (states, shared, runs, evaluation)
-        if backdoors is not None:
-            programs["success"] = functions.success, (states, shared.frozen, backdoors)
+        if evaluation.backdoors is not None:
+            programs["success"] = functions.success, (states, shared.frozen, runs.trigger_ids, evaluation.backdoors)
         return programs
 
     def other_batch_bytes(self, states: SimulationState) -> int:
@@ -134,19 +127,15 @@ class Inputs:
         shared, evaluation = processes.put(self.host_data, self.shardings.everywhere)
         runs = self._run_inputs(processes.local_copy(shared.train))
         batches = [processes.put(batch, self.shardings.by_run) for batch in runs]
-        return PlacedInputs(shared, evaluation, batches, self._place_backdoors(), self.shardings, self.group.max_rounds)
+        return PlacedInputs(shared, evaluation, batches, self.shardings, self.group.max_rounds)
 
     def _run_inputs(self, train: ClientData, *fields: frozenset[str]) -> list[RunInputs]:
         """The inputs of the runs in batches."""
-        runs = make_run_inputs(self.group.configs, self.hparams, train, self.group.dataset.spec, *fields)
-        return cut_batches(runs, self.runs_per_batch)
+        return cut_batches(self._make_runs(self.group.configs, train, *fields), self.runs_per_batch)
 
-    def _place_backdoors(self) -> list[BackdoorTests] | None:
-        if self.backdoors is None:
-            return None
-        examples = processes.put(self.backdoors.examples, self.shardings.everywhere)
-        trigger_ids = cut_batches(self.backdoors.trigger_ids, self.runs_per_batch)
-        return [BackdoorTests(examples, processes.put(ids, self.shardings.by_run)) for ids in trigger_ids]
+    def _make_runs(self, configs: Sequence[Config], train: ClientData, *fields: frozenset[str]) -> RunInputs:
+        runs = make_run_inputs(configs, self.hparams, train, self.group.dataset.spec, *fields)
+        return runs._replace(trigger_ids=self._backdoors[1])
 
 
 @dataclass(frozen=True)
@@ -157,8 +146,6 @@ class PlacedInputs:
     evaluation: EvaluationData
     batches: list[RunInputs]
     """The runs in batches [B]; the last run fills up the last batch."""
-    backdoors: list[BackdoorTests] | None
-    """Of each batch; None if no run has a backdoor."""
     shardings: Shardings
     max_rounds: int
     """The most rounds of a chunk."""

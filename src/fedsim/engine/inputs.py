@@ -47,6 +47,8 @@ class RunInputs(NamedTuple):
     """The fields [S, ...] of the clients' data that corruption changes, by name."""
     corrupted_rounds: Array | None = None
     """The first and the last round [S, 2] with corruption; None if all runs are corrupted in all rounds."""
+    trigger_ids: Array | None = None
+    """The trigger [S] of each run's backdoor; None if there are no `EvaluationData.backdoors`."""
 
     def data(self, shared: SharedInputs) -> ClientData | DelayedCorruption:
         """The clients' data of one run."""
@@ -72,6 +74,8 @@ class EvaluationData(NamedTuple):
     """The clients [T] that test examples belong to, if they do."""
     validation: Examples | None = None
     """Clean validation examples."""
+    backdoors: ClientData | None = None
+    """Test examples with backdoors' triggers, as `make_backdoor_tests` returns them; None if no run has a backdoor."""
 
 
 def is_delayed(configs: Sequence[Config]) -> bool:

@@ -14,8 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedsim.core.evaluate import by_client, evaluate, evaluate_client, evaluate_clients
 from fedsim.core.simulation import Simulation
-from fedsim.core.types import Array, HParams, Metrics, PyTree, RoundRecord, SimulationState
-from fedsim.engine.data import BackdoorTests
+from fedsim.core.types import Array, ClientData, HParams, Metrics, PyTree, RoundRecord, SimulationState
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs
 from fedsim.engine.layout import RUNS
 
@@ -119,14 +118,14 @@ class RunFunctions:
 
         return self.map(measure_run, (states, inputs), shared, evaluation)
 
-    def success(self, states: SimulationState, frozen: PyTree, backdoors: BackdoorTests) -> Metrics:
+    def success(self, states: SimulationState, frozen: PyTree, trigger_ids: Array, backdoors: ClientData) -> Metrics:
         """Metrics [S] on the triggered examples of each run's backdoor."""
 
         def measure_success(args: tuple[SimulationState, Array], frozen: PyTree, examples: PyTree) -> Metrics:
             state, trigger_id = args
             return evaluate_client(self.simulation.bind(frozen).task, state.variables, examples, trigger_id)
 
-        return self.map(measure_success, (states, backdoors.trigger_ids), frozen, backdoors.examples)
+        return self.map(measure_success, (states, trigger_ids), frozen, backdoors)
 
     def _bind(self, shared: SharedInputs) -> Simulation:
         return self.simulation.bind(shared.frozen, shared.root, shared.branch, shared.state_rows)

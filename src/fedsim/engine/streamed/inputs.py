@@ -88,7 +88,6 @@ class StreamedInputs(Inputs):
             shared,
             evaluation,
             batches,
-            self._place_backdoors(),
             self.shardings,
             self.group.max_rounds,
             ClientStream(self.group, shared, batches, local_batches, by_run, client_states),
