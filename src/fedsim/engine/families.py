@@ -49,11 +49,8 @@ class Group:
     runs: tuple[int, ...]
     """Positions in the plan's list of runs."""
     configs: Sequence[Config]
-    """The runs."""
     dataset: FederatedDataset
-    """The data set that they share."""
     layout: Layout
-    """How they are laid out on the devices."""
     folder: str = ""
     """The name of its folder in the run folder."""
 

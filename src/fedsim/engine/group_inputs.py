@@ -28,6 +28,8 @@ from fedsim.engine.sharding import Shardings, make_shardings
 
 ReadStates: TypeAlias = Callable[[list[SimulationState]], list[SimulationState]]
 """Reads the saved states of batches, given their shapes."""
+Functions: TypeAlias = dict[str, tuple[Callable[..., PyTree], tuple[PyTree, ...]]]
+"""Functions to be compiled, and the shapes of their arguments, by the names of `Executables`."""
 
 
 class InputShapes(NamedTuple):
@@ -97,15 +99,13 @@ class Inputs:
         """The shapes of the arguments of `RunFunctions.init`."""
         return self.shapes.shared, self.shapes.runs
 
-    def programs(
-        self, functions: RunFunctions, states: SimulationState
-    ) -> dict[str, tuple[Callable[..., PyTree], tuple[PyTree, ...]]]:
-        """The functions to be compiled, and the shapes of their arguments, by the names of `Executables`."""
+    def programs(self, functions: RunFunctions, states: SimulationState) -> Functions:
+        """The programs of the group, whose batches have `states` of these shapes."""
         shared, evaluation, runs = self.shapes
         number = jax.ShapeDtypeStruct((), np.int32, sharding=self.shardings.everywhere)
         if self.group.configs[0].server.may_stop:
             number = self.batch_shapes(np.empty(0, np.int32))
-        programs: dict[str, tuple[Callable[..., PyTree], tuple[PyTree, ...]]] = {
+        programs: Functions = {
             "init": (functions.init, self.init_shapes),
             "chunk": (functions.chunk, (states, shared, runs, number)),
             "measure": (functions.measure, (states, runs.hparams, shared.frozen, evaluation)),
@@ -164,12 +164,12 @@ class PlacedInputs:
         states: list[SimulationState],
         completed: int,
         total: int,
-        is_active: np.ndarray | None = None,
+        is_active: np.ndarray | None,
     ) -> Generator[tuple[int, list[RoundRecord]], None, None]:
         """Computes the rounds from `completed` to `total`, and replaces the batches' `states` by the next ones.
 
         Yields after each chunk the number of completed rounds, and each batch's records [B, rounds, ...] on the host.
-        `is_active` [S], which may change in between, are the runs that train, if some may be stopped.
+        `is_active` [S], which may change in between, are the runs that train; None if none may be stopped.
         """
         for start in range(completed, total, self.max_rounds):
             num_rounds, records = min(self.max_rounds, total - start), []

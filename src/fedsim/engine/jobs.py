@@ -6,8 +6,12 @@ from types import MappingProxyType
 from typing import Any
 
 from fedsim.config.experiment import Experiment
+from fedsim.config.toml import parse
+from fedsim.engine import devices
+from fedsim.engine.experiment import prepare, run_plan
 from fedsim.engine.families import group_runs
 from fedsim.errors import ConfigError, import_extra, pip_install
+from fedsim.runs.trackers import make_trackers
 
 LOCAL_MINUTES = 24 * 60
 
@@ -44,11 +48,6 @@ def run_job(config: str, path: str, options: Mapping[str, Any]) -> None:
 
     `options` are those of `run_plan`, and `log`, the trackers, and `no_compile_cache`.
     """
-    from fedsim.config.toml import parse
-    from fedsim.engine import devices
-    from fedsim.engine.experiment import prepare, run_plan
-    from fedsim.runs.trackers import make_trackers
-
     devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
     run_options = dict(options)
     use_cache, trackers = not run_options.pop("no_compile_cache", False), run_options.pop("log", ())

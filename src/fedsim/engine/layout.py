@@ -80,7 +80,6 @@ class Machine(NamedTuple):
     backend: str
     """ "cpu", "gpu" or "tpu"."""
     num_devices: int
-    """Number of devices."""
     memory: int
     """Free bytes of a device."""
     num_processes: int = 1

@@ -33,13 +33,11 @@ class Plan:
     """The runs of an experiment and how they are grouped."""
 
     experiment: Experiment
-    """What the plan is for."""
     runs: list[Config]
-    """Its runs."""
     groups: list[Group]
-    """Its groups, in the order in which they run."""
+    """In the order in which they run."""
     datasets: dict[Settings, FederatedDataset]
-    """The data sets of the runs."""
+    """The data sets of the runs, by `data_choice`."""
     machine: Machine
     """The devices that it is for."""
     warnings: tuple[str, ...] = ()

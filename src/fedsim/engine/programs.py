@@ -40,7 +40,6 @@ class RunFunctions:
     """
 
     simulation: Simulation
-    """The simulation of each run."""
     max_rounds: int
     """The most rounds of a chunk."""
     num_test_clients: int = 0

@@ -76,7 +76,6 @@ class Target(NamedTuple):
     name: str
     """As in `MEMORY`, or a GPU's capability and memory, as "sm_86-24gb"."""
     num_devices: int
-    """Number of devices."""
 
     @property
     def memory(self) -> int:

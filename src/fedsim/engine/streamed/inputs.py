@@ -1,6 +1,6 @@
 """What a group's programs read if the clients' examples stay on the host (see `engine.group_inputs`)."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedsim.core.types import Array, ClientData, PyTree, RoundRecord, SimulationState
 from fedsim.engine import memory, processes
-from fedsim.engine.group_inputs import Inputs, PlacedInputs, ReadStates, first_rounds
+from fedsim.engine.group_inputs import Functions, Inputs, PlacedInputs, ReadStates, first_rounds
 from fedsim.engine.inputs import RunInputs, SharedInputs, buffer_shapes
 from fedsim.engine.layout import RUNS
 from fedsim.engine.programs import Executables, RunFunctions
@@ -50,9 +50,7 @@ class StreamedInputs(Inputs):
         shape = (self.runs_per_batch, self.group.dataset.num_clients)
         return *super().init_shapes, jax.ShapeDtypeStruct(shape, np.float32, sharding=self.shardings.by_run)
 
-    def programs(
-        self, functions: RunFunctions, states: SimulationState
-    ) -> dict[str, tuple[Callable[..., PyTree], tuple[PyTree, ...]]]:
+    def programs(self, functions: RunFunctions, states: SimulationState) -> Functions:
         programs = super().programs(functions, states)
         if self.family.uses_losses(self.group.dataset):
 
@@ -131,7 +129,7 @@ class StreamedPlacedInputs(PlacedInputs):
         states: list[SimulationState],
         completed: int,
         total: int,
-        is_active: np.ndarray | None = None,
+        is_active: np.ndarray | None,
     ) -> Generator[tuple[int, list[RoundRecord]], None, None]:
         """As of `PlacedInputs`; a batch's records are those of its segments."""
         join = lambda *parts: np.concatenate(parts, axis=1)
