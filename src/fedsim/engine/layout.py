@@ -184,11 +184,8 @@ def _fastest_client_devices(
 def _devices(client_devices: int | str, num_runs: int, cohort_size: int, machine: Machine) -> tuple[int, int]:
     """(devices that the runs are spread over, devices that share the cohort of each run)."""
     num_devices, num_processes = machine.num_devices, machine.num_processes
-    if isinstance(client_devices, str):
-        most = min(max(1, num_devices // num_runs), cohort_size)
-        candidates = list(range(most, 0, -1))
-    else:
-        candidates = [client_devices]
+    most = min(max(1, num_devices // num_runs), cohort_size)
+    candidates = list(range(most, 0, -1)) if isinstance(client_devices, str) else [client_devices]
     if candidates[0] > num_devices:
         raise ConfigError(
             f"engine.client_devices: must be at most the number of devices, {num_devices}, got {client_devices}"
