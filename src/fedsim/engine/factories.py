@@ -24,26 +24,22 @@ TRACER_MESSAGE = (
     "`if` or `while` on a number that is traced, as Traced settings and reports are; use jnp.where, or leave Traced "
     "out of the setting's annotation"
 )
-RETURNED: dict[str, Any] = {  # other kinds are checked where they are used
-    "corruption.kind": Corruption,
-    "attack.kind": Attack,
-    "client.algorithm": Algorithm,
-    "client.optimizer": optax.GradientTransformation,
-    "server.aggregator": Aggregator,
-    "server.weighting": Aggregator,
-    "server.pre_aggregators": PreAggregator,
-    "server.optimizer": optax.GradientTransformation,
+CONTRACTS: dict[str, tuple[Any, str]] = {
+    "data.name": (object, "check_dataset"),
+    "data.partition": (object, ""),
+    "corruption.kind": (Corruption, "check_corruption"),
+    "attack.kind": (Attack, "check_attack"),
+    "model.name": (object, "check_task"),
+    "client.algorithm": (Algorithm, "check_algorithm"),
+    "client.optimizer": (optax.GradientTransformation, ""),
+    "client.schedule": (object, ""),
+    "server.aggregator": (Aggregator, "check_aggregator"),
+    "server.weighting": (Aggregator, "check_aggregator"),
+    "server.pre_aggregators": (PreAggregator, "check_pre_aggregator"),
+    "server.optimizer": (optax.GradientTransformation, ""),
+    "server.schedule": (object, ""),
 }
-CHECKS = {
-    "data.name": "check_dataset",
-    "corruption.kind": "check_corruption",
-    "attack.kind": "check_attack",
-    "model.name": "check_task",
-    "client.algorithm": "check_algorithm",
-    "server.aggregator": "check_aggregator",
-    "server.weighting": "check_aggregator",
-    "server.pre_aggregators": "check_pre_aggregator",
-}
+"""What a plug-in must return (object: that is checked where it is used), and its check in `fedsim.testing`."""
 MACHINE_ERRORS = (MemoryError, OSError, jax.errors.JaxRuntimeError)  # errors that plug-ins do not cause
 
 
@@ -97,15 +93,15 @@ def _raise_as_plugin_error(candidates: Iterable[Factory], error: Exception) -> N
     if frames:
         raise ConfigError(f"{files[frames[-1].filename]}, line {frames[-1].lineno}: {message}") from error
     names = ", ".join(f"{plugin.key}: {plugin.name}" for plugin in plugins)
-    checks = dict.fromkeys(CHECKS[plugin.key] for plugin in plugins if plugin.key in CHECKS)
-    remedy = f"; fedsim.testing has {', '.join(checks)}" if checks else ""
+    checks = ", ".join(filter(None, dict.fromkeys(CONTRACTS[plugin.key][1] for plugin in plugins)))
+    remedy = f"; fedsim.testing has {checks}" if checks else ""
     raise ConfigError(f"{'one of ' if len(plugins) > 1 else ''}{names} failed: {message}{remedy}") from error
 
 
 def _require_kind(factory: Factory, component: Any) -> Any:
     """The component. Raises `ConfigError` if a plug-in has returned one of another kind."""
-    expected = RETURNED.get(factory.key)
-    if factory.file is not None and expected is not None and not isinstance(component, expected):
+    expected, _ = CONTRACTS[factory.key]
+    if factory.file is not None and not isinstance(component, expected):
         got = type(component).__name__
         raise ConfigError(f"{factory.key}: {factory.name} must return {type_name(expected)}, got {got}")
     return component
