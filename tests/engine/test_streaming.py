@@ -99,7 +99,7 @@ def test_buffers_hold_the_examples_of_all_cohorts():
     plan = plan_of("host")
     inputs, train = make_inputs(plan.groups[0], plan.families[0]), plan.groups[0].dataset.train
     placed, clients, num_rounds = inputs.place(), set(), 0
-    for segment in placed.stream.segments(0, 5):
+    for segment in placed.stream.segments(range(5)):
         data, num_rounds = segment.shared.train, num_rounds + segment.num_rounds
         for ids in segment.client_ids:
             clients.update(ids.tolist())

@@ -101,8 +101,8 @@ class GroupRun:
             completed = 0
             self._evaluate(completed, None)
         is_active = self._stopping.is_active if server.may_stop else None
-        chunks = self._placed.chunks(self._executables, self._states, completed, server.num_rounds, is_active)
-        with closing(chunks):
+        rounds = range(completed, server.num_rounds)
+        with closing(self._placed.chunks(self._executables, self._states, rounds, is_active)) as chunks:
             while not self._is_last(completed) and not self.is_stopped:
                 completed, records = next(chunks)
                 own_records = self._family.own_info(self._join_on_host(records), self._config)

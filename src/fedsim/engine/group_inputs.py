@@ -159,20 +159,15 @@ class PlacedInputs:
         return [executables.init(self.shared, runs) for runs in self.batches]
 
     def chunks(
-        self,
-        executables: Executables,
-        states: list[SimulationState],
-        completed: int,
-        total: int,
-        is_active: np.ndarray | None,
+        self, executables: Executables, states: list[SimulationState], rounds: range, is_active: np.ndarray | None
     ) -> Generator[tuple[int, list[RoundRecord]], None, None]:
-        """Computes the rounds from `completed` to `total`, and replaces the batches' `states` by the next ones.
+        """Computes the `rounds` (0: the first one), and replaces the batches' `states` by the next ones.
 
         Yields after each chunk the number of completed rounds, and each batch's records [B, rounds, ...] on the host.
         `is_active` [S], which may change in between, are the runs that train; None if none may be stopped.
         """
-        for start in range(completed, total, self.max_rounds):
-            num_rounds, records = min(self.max_rounds, total - start), []
+        for start in rounds[:: self.max_rounds]:
+            num_rounds, records = min(self.max_rounds, rounds.stop - start), []
             for batch, runs in enumerate(self.batches):
                 number = self.rounds_of(batch, num_rounds, is_active)
                 states[batch], record = executables.chunk(states[batch], self.shared, runs, number)

@@ -124,18 +124,13 @@ class StreamedPlacedInputs(PlacedInputs):
         return states
 
     def chunks(
-        self,
-        executables: Executables,
-        states: list[SimulationState],
-        completed: int,
-        total: int,
-        is_active: np.ndarray | None,
+        self, executables: Executables, states: list[SimulationState], rounds: range, is_active: np.ndarray | None
     ) -> Generator[tuple[int, list[RoundRecord]], None, None]:
         """As of `PlacedInputs`; a batch's records are those of its segments."""
         join = lambda *parts: np.concatenate(parts, axis=1)
-        with closing(prefetch(self.stream.segments(completed, total))) as segments:
-            while completed < total:
-                num_rounds, records = min(self.max_rounds, total - completed), []
+        with closing(prefetch(self.stream.segments(rounds))) as segments:
+            for start in rounds[:: self.max_rounds]:
+                num_rounds, records = min(self.max_rounds, rounds.stop - start), []
                 for batch in range(len(self.batches)):
                     parts: list[tuple[RoundRecord, int]] = []
                     while sum(number for _, number in parts) < num_rounds:
@@ -144,9 +139,8 @@ class StreamedPlacedInputs(PlacedInputs):
                         states[batch], record = self._run(executables, batch, states[batch], segment, number)
                         parts.append((record, segment.num_rounds))
                     records.append(parts)
-                completed += num_rounds
                 on_host = [[first_rounds(processes.on_host(record), n) for record, n in parts] for parts in records]
-                yield completed, [jax.tree.map(join, *parts) for parts in on_host]
+                yield start + num_rounds, [jax.tree.map(join, *parts) for parts in on_host]
 
     def _run(
         self, executables: Executables, batch: int, states: SimulationState, segment: Segment, number: Array

@@ -93,11 +93,11 @@ class ClientStream:
         cohorts = (self._cohorts(batch, start)[: round_ - start] for start in starts)
         return np.unique(np.concatenate([np.unique(ids) for ids in cohorts]))
 
-    def segments(self, completed: int, total: int) -> Iterator[Segment]:
-        """The rounds from `completed` to `total`: for each chunk and batch one or more segments."""
-        for start in range(completed, total, self._max_rounds):
+    def segments(self, rounds: range) -> Iterator[Segment]:
+        """The `rounds` (0: the first one): for each chunk and batch one or more segments."""
+        for start in rounds[:: self._max_rounds]:
             for batch in range(len(self._batches)):
-                cohorts = self._cohorts(batch, start)[: total - start]
+                cohorts = self._cohorts(batch, start)[: rounds.stop - start]
                 while num_rounds := len(cohorts):
                     clients = self._by_device(cohorts)
                     while num_rounds > 1 and not all(map(self._fits, clients)):
