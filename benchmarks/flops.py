@@ -4,11 +4,12 @@ XLA's own cost analysis counts the body of a loop once, however often it runs.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from fedsim.core.types import PyTree
 
@@ -19,26 +20,19 @@ def count_flops(fn: Callable[..., PyTree], *args: Any) -> int:
     Ignores what the result does not depend on. Raises `ValueError` if the length of a loop is not static.
     """
     jaxpr = jax.make_jaxpr(fn)(*args).jaxpr
-    return _jaxpr_flops(jaxpr, [True] * len(jaxpr.outvars))
+    needed, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    return _jaxpr_flops(needed)
 
 
-def _jaxpr_flops(jaxpr: Jaxpr, used: Sequence[bool]) -> int:
-    """FLOPs of the equations that the `used` outputs depend on."""
-    needed = {var for var, is_used in zip(jaxpr.outvars, used, strict=True) if is_used and isinstance(var, Var)}
-    total = 0
-    for eqn in reversed(jaxpr.eqns):
-        outputs = [var in needed for var in eqn.outvars]
-        if any(outputs):
-            needed.update(var for var in eqn.invars if isinstance(var, Var))
-            total += _eqn_flops(eqn, outputs)
-    return total
+def _jaxpr_flops(jaxpr: Jaxpr) -> int:
+    return sum(map(_eqn_flops, jaxpr.eqns))
 
 
 def _shape(var: Any) -> tuple[int, ...]:
     return tuple(var.aval.shape)
 
 
-def _eqn_flops(eqn: JaxprEqn, used: Sequence[bool]) -> int:
+def _eqn_flops(eqn: JaxprEqn) -> int:
     name, params = eqn.primitive.name, eqn.params
     if name == "dot_general":
         (contracted, _), _ = params["dimension_numbers"]
@@ -48,17 +42,12 @@ def _eqn_flops(eqn: JaxprEqn, used: Sequence[bool]) -> int:
         kernel, spec = _shape(eqn.invars[1]), params["dimension_numbers"].rhs_spec
         dilation = math.prod(params["lhs_dilation"])  # zeros between the inputs are not multiplied
         return 2 * math.prod(_shape(eqn.outvars[0])) * math.prod(kernel[axis] for axis in spec[1:]) // dilation
-    inner = [_inner_flops(jaxpr, None if name == "scan" else used) for jaxpr in _inner_jaxprs(params)]
+    inner = list(map(_jaxpr_flops, _inner_jaxprs(params)))
     if name == "while" and any(inner):
         raise ValueError("fn: must have loops of static length, got a while loop")
     if name == "cond":
         return max(inner)
     return sum(inner) * (params["length"] if name == "scan" else 1)
-
-
-def _inner_flops(jaxpr: Jaxpr, used: Sequence[bool] | None) -> int:
-    matches = used is not None and len(used) == len(jaxpr.outvars)
-    return _jaxpr_flops(jaxpr, used if used is not None and matches else [True] * len(jaxpr.outvars))
 
 
 def _inner_jaxprs(params: dict[str, Any]) -> list[Jaxpr]:
