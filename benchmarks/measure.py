@@ -88,23 +88,6 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Timing:
-    """Seconds of repetitions of one call."""
-
-    seconds: list[float]
-
-    @property
-    def median(self) -> float:
-        """The median."""
-        return statistics.median(self.seconds)
-
-    @property
-    def minimum(self) -> float:
-        """The minimum."""
-        return min(self.seconds)
-
-
-@dataclass(frozen=True)
 class Rounds:
     """Rounds of a simulation as one compiled call, always from the same state, so that repetitions do the same work."""
 
@@ -163,10 +146,10 @@ def seconds_of(program: Program, *args: Any) -> float:
     return time.perf_counter() - started
 
 
-def time_interleaved(calls: Sequence[Callable[[], float]], repeats: int) -> list[Timing]:
+def time_interleaved(calls: Sequence[Callable[[], float]], repeats: int) -> list[list[float]]:
     """Times each of `calls`, which return seconds, `repeats` times, interleaved so that slow moments affect all."""
     seconds = [[call() for call in calls] for _ in range(repeats)]
-    return [Timing(list(column)) for column in zip(*seconds, strict=True)]
+    return list(map(list, zip(*seconds, strict=True)))
 
 
 def repetitions(seconds: float, min_seconds: float, limit: int = MAX_ROUNDS) -> int:
@@ -209,10 +192,11 @@ def time_rounds(
     calls = [lambda p=program: p(num_rounds)[0] for program in programs]
     product, *timings = time_interleaved([large_product(), *calls], repeats)
     lines = []
-    for simulation, rounds, timing in zip(simulations, programs, timings, strict=True):
-        flops_a_second = examples * (workload.epochs * training + simulation.losses.recorded * loss) / timing.median
-        samples = {"samples_per_second": examples * workload.epochs / timing.median}
-        line = speed(rounds.program, timing, num_rounds) | samples | rate(flops_a_second, product)
+    for simulation, rounds, seconds in zip(simulations, programs, timings, strict=True):
+        median = statistics.median(seconds)
+        flops_a_second = examples * (workload.epochs * training + simulation.losses.recorded * loss) / median
+        samples = {"samples_per_second": examples * workload.epochs / median}
+        line = speed(rounds.program, seconds, num_rounds) | samples | rate(flops_a_second, product)
         lines.append(line | memory(rounds.program))
     return lines
 
@@ -232,20 +216,20 @@ def memory(program: Program) -> dict[str, int]:
     return result
 
 
-def speed(program: Program, timing: Timing, count: int, unit: str = "round") -> dict[str, Any]:
-    """Seconds of compiling, and of one `unit` of the `count` in a call."""
+def speed(program: Program, seconds: Sequence[float], count: int, unit: str = "round") -> dict[str, Any]:
+    """Seconds of compiling, and of one `unit` of the `count` in a call, from those of several calls."""
     return {
         "trace_seconds": program.trace_seconds,
         "compile_seconds": program.compile_seconds,
         f"{unit}s_a_call": count,
-        f"median_seconds_a_{unit}": timing.median / count,
-        f"minimum_seconds_a_{unit}": timing.minimum / count,
+        f"median_seconds_a_{unit}": statistics.median(seconds) / count,
+        f"minimum_seconds_a_{unit}": min(seconds) / count,
     }
 
 
-def rate(flops_per_second: float, product: Timing) -> dict[str, float]:
-    """FLOP/s, and their share of the device's peak, which is the median of the large `product`."""
-    peak = 2 * _product_size() ** 3 / product.median
+def rate(flops_per_second: float, product: Sequence[float]) -> dict[str, float]:
+    """FLOP/s, and their share of the device's peak, which is the median of the large `product`'s seconds."""
+    peak = 2 * _product_size() ** 3 / statistics.median(product)
     share = flops_per_second / peak
     return {"flops_per_second": flops_per_second, "peak_flops_per_second": peak, "share_of_peak": share}
 

@@ -14,6 +14,7 @@ with the trimmed mean under ALIE instead, interleaved with FedAvg.
 
 import argparse
 import math
+import statistics
 import sys
 import tempfile
 import time
@@ -98,13 +99,13 @@ def measure_rule(name: str, rows: Array, peer: Peer, options: argparse.Namespace
             if number:
                 calls[library] = partial(peer.time, library, number)
     timings = dict(zip(calls, measure.time_interleaved(list(calls.values()), options.repeats), strict=True))
-    median = timings["fedsim"].median
-    for library, timing in timings.items():
+    median = statistics.median(timings["fedsim"])
+    for library, seconds in timings.items():
         if library != "fedsim":
-            peers[library] |= {"median_seconds": timing.median, "minimum_seconds": timing.minimum}
+            peers[library] |= {"median_seconds": statistics.median(seconds), "minimum_seconds": min(seconds)}
     for line in peers.values():
-        if seconds := line.get("median_seconds", line.get("more_than_seconds")):
-            line["ratio"] = seconds / median
+        if of_call := line.get("median_seconds", line.get("more_than_seconds")):
+            line["ratio"] = of_call / median
     measure.line(
         options.out,
         benchmark="rules",
@@ -175,15 +176,16 @@ def measure_rounds(options: argparse.Namespace) -> None:
     number = measure.enough_rounds(programs)
     calls = [lambda program=program: program(number)[0] for program in programs]
     timings = measure.time_interleaved(calls, options.repeats)
-    for name, program, timing in zip(simulations, programs, timings, strict=True):
+    fedavg = statistics.median(timings[0])
+    for name, program, seconds in zip(simulations, programs, timings, strict=True):
         measure.line(
             options.out,
             benchmark="rules_round",
             workload=workload.name,
             rule=name,
             threads=NUM_THREADS,
-            **measure.speed(program.program, timing, number),
-            ratio_to_fedavg=timing.median / timings[0].median,
+            **measure.speed(program.program, seconds, number),
+            ratio_to_fedavg=statistics.median(seconds) / fedavg,
         )
 
 

@@ -153,33 +153,13 @@ def writers() -> fedsim.FederatedDataset:
     return load_dataset(Config(data=DataConfig(name="femnist", partition="natural")))
 
 
-def _w1() -> Workload:
-    return Workload("W1", images(100, 500), Cifar10CNN(10), 20, 64, 0.01)
-
-
-def _w2() -> Workload:
-    return Workload("W2", images(1000, 50), Cifar10CNN(10), 50, 10, 0.01)
-
-
-def _w3() -> Workload:
-    return Workload("W3", vectors(200, 50), MLP(10, (32,)), 20, 10, 0.1)
-
-
-def _w4() -> Workload:
-    return Workload("W4", writers(), FemnistCNN(62), 32, 64, 0.01)
-
-
-def _w5() -> Workload:
-    return Workload("W5", roles(), CharLSTM(80, dropout_rate=0.0), NUM_ROLES, 10, 0.1)
-
-
 WORKLOADS: dict[str, Callable[[], Workload]] = {
-    "W1": _w1,
-    "W2": _w2,
-    "W3": _w3,
-    "W4": _w4,
-    "W5": _w5,
-    "cifar10": lambda: replace(_w1(), name="cifar10", epochs=5),
-    "femnist": lambda: replace(_w4(), name="femnist", epochs=20),
-    "shakespeare": lambda: replace(_w5(), name="shakespeare", module=CharLSTM(80)),
+    "W1": lambda: Workload("W1", images(100, 500), Cifar10CNN(10), 20, 64, 0.01),
+    "W2": lambda: Workload("W2", images(1000, 50), Cifar10CNN(10), 50, 10, 0.01),
+    "W3": lambda: Workload("W3", vectors(200, 50), MLP(10, (32,)), 20, 10, 0.1),
+    "W4": lambda: Workload("W4", writers(), FemnistCNN(62), 32, 64, 0.01),
+    "W5": lambda: Workload("W5", roles(), CharLSTM(80, dropout_rate=0.0), NUM_ROLES, 10, 0.1),
+    "cifar10": lambda: replace(load("W1"), name="cifar10", epochs=5),
+    "femnist": lambda: replace(load("W4"), name="femnist", epochs=20),
+    "shakespeare": lambda: replace(load("W5"), name="shakespeare", module=CharLSTM(80)),
 }

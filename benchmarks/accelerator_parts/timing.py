@@ -1,5 +1,6 @@
 """Times rounds of a workload, and runs of a sweep in lockstep, with the memory that was forecast and used."""
 
+import statistics
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -75,7 +76,7 @@ def time_sweep(name: str, num_runs: int, num_rounds: int, in_lockstep: bool, tin
         **measure.speed(program, timing, num_runs * num_rounds),
         "runs_in_lockstep": layout.run_width,
         "clients_in_lockstep": layout.client_width,
-        "runs_per_hour": 3600 * num_runs / timing.median,
+        "runs_per_hour": 3600 * num_runs / statistics.median(timing),
         "forecast_bytes": layout.num_models * step_bytes + memory.tree_bytes((inputs, shared)),
         "program_bytes": program.program_bytes,
         **_measured_memory(),
@@ -115,17 +116,13 @@ def time_family(name: str, tiny: bool) -> dict[str, Any]:
         make_rule = lambda hparams, position=position: rules[position]()
         alone = compile_chunk(workload.simulation(rule=make_rule, attack=forgers[position]()), None)
         branched = shared._replace(branch=Branch(jnp.int32(position), jnp.int32(position)))
-        timings = measure.time_interleaved(
-            [
-                partial(measure.seconds_of, alone, inputs, shared),
-                partial(measure.seconds_of, together, inputs, branched),
-            ],
-            2 if tiny else 5,
-        )
+        calls = [(alone, inputs, shared), (together, inputs, branched)]
+        timings = measure.time_interleaved([partial(measure.seconds_of, *call) for call in calls], 2 if tiny else 5)
+        seconds_alone, seconds_together = map(statistics.median, timings)
         result["pairs"][f"{rule}, {attack}"] = {
             "compile_seconds": alone.trace_seconds + alone.compile_seconds,
-            "round_seconds": timings[0].median / num_rounds,
-            "slowdown": timings[1].median / timings[0].median,
+            "round_seconds": seconds_alone / num_rounds,
+            "slowdown": seconds_together / seconds_alone,
         }
     return result
 
