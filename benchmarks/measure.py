@@ -307,7 +307,7 @@ def cpus() -> list[int]:
 
 def command() -> str:
     """The command line relative to the repository, without paths of this machine."""
-    paths = "--out", "--python"
+    paths = "--out", "--python", "--envs"
     words, kept = iter(sys.argv[1:]), []
     for word in words:
         if word in paths:

@@ -18,7 +18,6 @@ import json
 import os
 import platform
 import re
-import shlex
 import statistics
 import subprocess
 import sys
@@ -33,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import measure
 import workloads
 
 import fedsim
@@ -228,19 +228,8 @@ def line(
         "device": processor(),
         "cpu_count": os.cpu_count(),
         "versions": results[0]["versions"],
-        "command": command(),
+        "command": measure.command(),
     }
-
-
-def command() -> str:
-    """The command line, without `--envs` and `--out`."""
-    words, kept = iter(sys.argv[1:]), []
-    for word in words:
-        if word in ("--envs", "--out"):
-            next(words, None)
-        else:
-            kept.append(word)
-    return shlex.join(["python", "benchmarks/peers/compare.py", *kept])
 
 
 def distance(work: exchange.Work, peer: str) -> float:
