@@ -15,7 +15,7 @@ from fedsim.config.registry import did_you_mean, find
 from fedsim.config.resolve import Schema
 from fedsim.config.roles import NOT_IN_IDS, run_id
 from fedsim.config.schema import NOT_MALICIOUS, Config
-from fedsim.config.values import DEFAULT, format_toml
+from fedsim.config.values import DEFAULT, format_toml, to_toml
 from fedsim.errors import ConfigError
 
 Block = dict[str, list[Any]]  # dotted key -> values
@@ -164,21 +164,14 @@ class Experiment:
         points = replace(self, sweep=kinds).points()
         names = dict.fromkeys(name for values in points for name in component_names(DEFAULTS | values))
         sections = {find(key, name).section for key, name in names}
-        lines, section = [], ""
-        for key, item in self.schema.fields.items():
-            value = self.values.get(key, item.default)
-            if value is None or (key not in FIXED and item.section not in sections):
-                continue
-            if item.section != section:
-                section = item.section
-                lines.append(f"\n[{section}]")
-            lines.append(f"{key.rpartition('.')[2]} = {format_toml(value)}")
+        shown = {
+            key: value
+            for key, item in self.schema.fields.items()
+            if (key in FIXED or item.section in sections) and (value := self.values.get(key, item.default)) is not None
+        }
         if self.claims is not None:
-            lines.append(f"\n[report]\nclaims = {format_toml(self.claims)}")
-        for block in self.sweep:
-            lines.append("\n[[sweep]]")
-            lines += [f"{key} = {format_toml(values)}" for key, values in block.items()]
-        return "\n".join(lines) + "\n"
+            shown["report.claims"] = self.claims
+        return to_toml(shown, self.sweep)
 
     def digest(self) -> str:
         """Eight hexadecimal digits that change with any key of the runs."""

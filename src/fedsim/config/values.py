@@ -6,6 +6,7 @@ import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -115,6 +116,17 @@ def list_element(kind: Any) -> Any:
 
 def _without_metadata(kind: Any) -> Any:
     return get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
+
+
+def to_toml(values: Mapping[str, Any], blocks: Iterable[Mapping[str, Any]]) -> str:
+    """TOML of values by dotted key, those of a section one after another, and of the blocks of a sweep."""
+    lines = []
+    for section, keys in groupby(values, key=lambda key: key.rpartition(".")[0]):
+        lines += [f"\n[{section}]"] if section else []
+        lines += [f"{key.rpartition('.')[2]} = {format_toml(values[key])}" for key in keys]
+    for block in blocks:
+        lines += ["\n[[sweep]]", *(f"{key} = {format_toml(swept)}" for key, swept in block.items())]
+    return "\n".join(lines) + "\n"
 
 
 def format_toml(value: Any) -> str:

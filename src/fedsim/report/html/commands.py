@@ -1,13 +1,12 @@
 """A command and a configuration for each setting, which run it again."""
 
 import shlex
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from fedsim.config.fields import DEFAULTS
 from fedsim.config.roles import NOT_IN_IDS
-from fedsim.config.values import format_toml
+from fedsim.config.values import format_toml, to_toml
 from fedsim.report.keys import Run, applies, hashable, is_shared_f, section
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
@@ -66,10 +65,4 @@ def setting_tomls(results: Results) -> list[str]:
 def _toml(config: Run, setting: Setting) -> str:
     blocks = draw_blocks(setting)
     keys = sorted((key for key, value in config.items() if value is not None and key not in blocks[0]), key=section)
-    lines = []
-    for name, group in groupby(keys, key=section):
-        lines += [f"\n[{name}]"] if name else []
-        lines += [f"{key.rpartition('.')[2]} = {format_toml(config[key])}" for key in group]
-    for block in blocks:
-        lines += ["\n[[sweep]]", *(f"{key} = {format_toml(values)}" for key, values in block.items())]
-    return "\n".join(lines) + "\n"
+    return to_toml({key: config[key] for key in keys}, blocks)
