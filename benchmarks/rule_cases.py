@@ -12,9 +12,7 @@ from rules_peer import radius, random_updates
 
 __all__ = ["ALL", "CASES", "random_updates"]
 
-ALL = ("byzfl", "byzfl_numpy", "byzpy")
-BYZFL = ("byzfl", "byzfl_numpy")
-NONE: tuple[str, ...] = ()
+ALL = ("byzfl", "byzpy")
 
 
 class Case(NamedTuple):
@@ -28,25 +26,25 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "fedavg": Case(lambda f, d: aggregators.fedavg(), peers=BYZFL),
-    "median": Case(lambda f, d: aggregators.median(), peers=BYZFL),  # ByzPy takes the lower of the middle two
+    "fedavg": Case(lambda f, d: aggregators.fedavg(), peers=("byzfl",)),
+    "median": Case(lambda f, d: aggregators.median(), peers=("byzfl",)),  # ByzPy takes the lower of the middle two
     "trimmed_mean": Case(lambda f, d: aggregators.trimmed_mean(num_byzantine=f)),
-    "meamed": Case(lambda f, d: aggregators.meamed(num_byzantine=f), peers=BYZFL),
+    "meamed": Case(lambda f, d: aggregators.meamed(num_byzantine=f), peers=("byzfl",)),
     "krum": Case(lambda f, d: aggregators.krum(num_byzantine=f, neighbors="n-f-1")),
     "multi_krum": Case(lambda f, d: aggregators.multi_krum(num_byzantine=f, neighbors="n-f-1")),
-    "bulyan": Case(lambda f, d: aggregators.bulyan(num_byzantine=f), peers=NONE),
-    "rfa": Case(lambda f, d: aggregators.rfa(), peers=BYZFL),
-    "dnc": Case(lambda f, d: aggregators.dnc(num_byzantine=f), peers=NONE),
-    "cfl": Case(lambda f, d: aggregators.cfl(), peers=NONE),
+    "bulyan": Case(lambda f, d: aggregators.bulyan(num_byzantine=f), peers=()),
+    "rfa": Case(lambda f, d: aggregators.rfa(), peers=("byzfl",)),
+    "dnc": Case(lambda f, d: aggregators.dnc(num_byzantine=f), peers=()),
+    "cfl": Case(lambda f, d: aggregators.cfl(), peers=()),
     "centered_clipping": Case(lambda f, d: aggregators.centered_clipping(tau=radius(d))),
-    "norm_clipping": Case(lambda f, d: aggregators.norm_clipping(threshold=radius(d)), peers=NONE),
+    "norm_clipping": Case(lambda f, d: aggregators.norm_clipping(threshold=radius(d)), peers=()),
     "caf": Case(lambda f, d: aggregators.caf(num_byzantine=f), is_random=True),
     "mda": Case(lambda f, d: aggregators.mda(num_byzantine=f), enumerates=True),
     "smea": Case(lambda f, d: aggregators.smea(num_byzantine=f), is_random=True, enumerates=True),
-    "autogm": Case(lambda f, d: aggregators.autogm(), peers=NONE),
-    "signguard": Case(lambda f, d: aggregators.signguard(), peers=NONE),
-    "foolsgold": Case(lambda f, d: aggregators.foolsgold(), peers=NONE),
-    "flame": Case(lambda f, d: aggregators.flame(), peers=NONE),
+    "autogm": Case(lambda f, d: aggregators.autogm(), peers=()),
+    "signguard": Case(lambda f, d: aggregators.signguard(), peers=()),
+    "foolsgold": Case(lambda f, d: aggregators.foolsgold(), peers=()),
+    "flame": Case(lambda f, d: aggregators.flame(), peers=()),
     "nnm": Case(lambda f, d: aggregators.nnm(num_byzantine=f), is_rule=False),
     "bucketing": Case(lambda f, d: aggregators.bucketing(size=2), is_rule=False, is_random=True),
     "clipping": Case(lambda f, d: aggregators.clipping(threshold=radius(d)), is_rule=False),

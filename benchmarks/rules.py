@@ -94,7 +94,7 @@ def measure_rule(name: str, rows: Array, peer: Peer, options: argparse.Namespace
     calls = {"fedsim": partial(time_fedsim, measure.repetitions(time_fedsim(1), MIN_SECONDS))}
     peers: dict[str, dict[str, Any]] = {}
     for library in options.peers:
-        if library in case.peers and library.split("_")[0] in peer.versions:
+        if library in case.peers and library in peer.versions:
             peers[library], number = call_first(peer, library, name, f, result)
             if number:
                 calls[library] = partial(peer.time, library, number)

@@ -2,8 +2,7 @@
 
 Reads a JSON list a line: `["data", K, d]` generates updates, `["use", library, rule, f, file]` calls a rule once and
 saves its result, `["time", library, n]` calls it n times more. Answers each with a line of JSON: `seconds` of a call,
-or `error`. The first line has the versions of the installed libraries. ByzFL on PyTorch tensors is the library `byzfl`,
-on NumPy arrays `byzfl_numpy`.
+or `error`. The first line has the versions of the installed libraries. Both take PyTorch's tensors.
 """
 
 import argparse
@@ -64,7 +63,6 @@ def byzpy(rule: str, f: int, shape: tuple[int, ...]) -> Callable[[Any], Any]:
         name: importlib.import_module(f"byzpy.aggregators.{name}_wise") for name in ("coordinate", "geometric", "norm")
     }
     instance = {
-        "median": lambda: modules["coordinate"].CoordinateWiseMedian(),
         "trimmed_mean": lambda: modules["coordinate"].CoordinateWiseTrimmedMean(f),
         "krum": lambda: modules["geometric"].Krum(f),
         "multi_krum": lambda: modules["geometric"].MultiKrum(f, shape[0] - f),
@@ -105,9 +103,7 @@ class Session:
         return sum(self._call(library)[0] for _ in range(number)) / number
 
     def _call(self, library: str) -> tuple[float, Any]:
-        updates: Any = self.rows.copy()  # some rules change their argument
-        if library != "byzfl_numpy":
-            updates = importlib.import_module("torch").from_numpy(updates)
+        updates = importlib.import_module("torch").from_numpy(self.rows.copy())  # some rules change their argument
         if library == "byzpy":
             updates = list(updates)
         started = time.perf_counter()
