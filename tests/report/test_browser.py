@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from fedsim import report
-from fedsim.report.html import write_page
+from fedsim.report.html.page import write_page
 from fedsim.report.metric import PERCENTILES
 from tests.report.browser import browser, show, until
 from tests.report.pages import make_sweep, read_page

@@ -154,7 +154,7 @@ def _text(tables: "Sequence[Table]", options: argparse.Namespace) -> str:
 
 def _page(results: "Results", options: argparse.Namespace, out: "RunFolder | None") -> int:
     """Writes report.html and prints its path."""
-    from fedsim.report.html import write_page
+    from fedsim.report.html.page import write_page
 
     if out is None:
         raise ConfigError("--format html: must be used with --out DIR unless it is the default report of one folder")

@@ -56,17 +56,14 @@ class Tracker(Callback):
         columns = [rounds["run"], rounds["round"], *(rounds[name] for name in TRACKED)]
         for run, round_, *values in zip(*columns, strict=True):
             numbers = dict(zip(TRACKED, map(float, values), strict=True))
-            self._add(int(run), int(round_), {name: v for name, v in numbers.items() if math.isfinite(v)})
+            if run not in self._runs:
+                self._runs[run] = self._open_run(self._configs[run], self._names[run], self._group, self._start)
+            self._runs[run].add({name: v for name, v in numbers.items() if math.isfinite(v)}, int(round_))
 
     def on_end(self) -> None:
         for tracker_run in self._runs.values():
             tracker_run.end()
         self._runs.clear()
-
-    def _add(self, run: int, round_: int, values: dict[str, float]) -> None:
-        if run not in self._runs:
-            self._runs[run] = self._open_run(self._configs[run], self._names[run], self._group, self._start)
-        self._runs[run].add(values, round_)
 
 
 def tensorboard(folder: Path) -> Tracker:

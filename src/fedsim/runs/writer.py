@@ -33,6 +33,7 @@ class GroupWriter(Callback):
     def on_start(self, start: Start) -> None:
         self._record = start.configs[start.runs[0]].record
         ids = {run: row["id"] for run, row in zip(start.runs, self._folder.record.runs, strict=True)}
+        # Of the runs of the plan, by position.
         self._ids = pl.Series("run", [ids.get(run, "") for run in range(max(start.runs) + 1)])
         if self._is_primary:
             self._folder.delete_rows(start.after)
@@ -41,7 +42,8 @@ class GroupWriter(Callback):
 
     def after_evaluation(self, evaluation: Evaluation) -> None:
         if self._is_primary:
-            new = {kind: self._with_ids(as_table(kind, columns)) for kind, columns in evaluation.tables.items()}
+            tables = {kind: as_table(kind, columns) for kind, columns in evaluation.tables.items()}
+            new = {kind: table.with_columns(self._ids.gather(table["run"])) for kind, table in tables.items()}
             self._waiting.append((evaluation.round, new))
             self._num_bytes += sum(table.estimated_size() for table in new.values())
             if evaluation.is_last or self._num_bytes > MAX_BYTES:
@@ -73,10 +75,6 @@ class GroupWriter(Callback):
 
     def on_end(self) -> None:
         self._flush()
-
-    def _with_ids(self, table: pl.DataFrame) -> pl.DataFrame:
-        """The rows with the ids of runs in place of their positions in the plan."""
-        return table.with_columns(self._ids.gather(table["run"]))
 
     def _flush(self) -> None:
         """Writes the rows that wait."""
