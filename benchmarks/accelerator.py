@@ -21,8 +21,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -109,37 +108,20 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measurements(options: argparse.Namespace) -> dict[str, Callable[[], dict[str, Any]]]:
-    """All measurements by name, the most important first. The functions import JAX."""
-    tiny = options.tiny
-
-    def check(kind: str, name: str) -> dict[str, Any]:
-        from accelerator_parts import correctness
-
-        return getattr(correctness, f"compare_{kind}")(name, tiny)
-
-    def measure(kind: str, *args: Any) -> dict[str, Any]:
-        from accelerator_parts import timing
-
-        return getattr(timing, f"time_{kind}")(*args, tiny)
-
-    def peers(name: str) -> dict[str, Any]:
-        from accelerator_parts import torch_peer
-
-        return torch_peer.time_peers(name, options.torch_python, tiny)
-
-    functions: dict[str, Callable[[], dict[str, Any]]] = {}
-    functions |= {f"check gradient {name}": partial(check, "gradient", name) for name in CHECKED_NETWORKS}
-    functions |= {f"check round {name}": partial(check, "round", name) for name in CHECKED_RULES}
+def _measurements(options: argparse.Namespace) -> dict[str, tuple[Any, ...]]:
+    """All measurements by name, the most important first: module in accelerator_parts, function, arguments."""
+    calls: dict[str, tuple[Any, ...]] = {}
+    calls |= {f"check gradient {name}": ("correctness", "compare_gradient", name) for name in CHECKED_NETWORKS}
+    calls |= {f"check round {name}": ("correctness", "compare_round", name) for name in CHECKED_RULES}
     for name, layers, precision, width in ROUNDS:
         title = f"rounds {name} {layers} {precision}, {width or 'all'} clients"
-        functions[title] = partial(measure, "rounds", name, layers, precision, width)
-    for name, num_runs, num_rounds in TINY_SWEEPS if tiny else SWEEPS:
+        calls[title] = ("timing", "time_rounds", name, layers, precision, width)
+    for name, num_runs, num_rounds in TINY_SWEEPS if options.tiny else SWEEPS:
         for in_lockstep in (True, False):
             title = f"sweep {name}, {num_runs} runs {'in lockstep' if in_lockstep else 'one after another'}"
-            functions[title] = partial(measure, "sweep", name, num_runs, num_rounds, in_lockstep)
-    functions |= {f"family {name}": partial(measure, "family", name) for name in FAMILIES}
-    return functions | {f"torch {name}": partial(peers, name) for name in TORCH}
+            calls[title] = ("timing", "time_sweep", name, num_runs, num_rounds, in_lockstep)
+    calls |= {f"family {name}": ("timing", "time_family", name) for name in FAMILIES}
+    return calls | {f"torch {name}": ("torch_peer", "time_peers", name, options.torch_python) for name in TORCH}
 
 
 def _measure_here(options: argparse.Namespace) -> int:
@@ -151,7 +133,8 @@ def _measure_here(options: argparse.Namespace) -> int:
     if options.measurement == "environment":
         result = measure.environment()
     else:
-        result = _measurements(options)[options.measurement]()
+        module, function, *arguments = _measurements(options)[options.measurement]
+        result = getattr(import_module(f"accelerator_parts.{module}"), function)(*arguments, options.tiny)
     print(json.dumps(measure.short(result)), flush=True)
     return 0
 

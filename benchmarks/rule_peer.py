@@ -14,16 +14,11 @@ class PeerError(Exception):
     """A call that failed."""
 
 
-class TooLongError(PeerError):
-    """A call that took longer than `limit` seconds."""
-
-    def __init__(self, limit: float) -> None:
-        super().__init__(f"more than {limit:g} s")
-        self.limit = limit
-
-
 class Peer:
-    """Commands to `peers/rules_peer.py`; a process that had to be stopped is started again with the same updates."""
+    """Commands to `peers/rules_peer.py`; a process that had to be stopped is started again with the same updates.
+
+    Methods raise `PeerError`, or `TimeoutError` after `limit` seconds of a call.
+    """
 
     def __init__(self, python: str, threads: int, memory: int, limit: float) -> None:
         self.command = [python, str(SCRIPT), "--threads", str(threads), "--memory", str(memory)]
@@ -72,4 +67,4 @@ class Peer:
             raise RuntimeError(f"{' '.join(self.command)} failed to start")
         self._start()
         self.data(*shape)
-        raise PeerError("the process died") if ready else TooLongError(limit)
+        raise PeerError("the process died") if ready else TimeoutError(f"more than {limit:g} s")

@@ -29,7 +29,7 @@ import measure
 import numpy as np
 import workloads
 from rule_cases import ALL, CASES, random_updates
-from rule_peer import Peer, PeerError, TooLongError
+from rule_peer import Peer, PeerError
 
 from fedsim import aggregators, attacks
 from fedsim.core.types import Array, CohortReport, Variables
@@ -147,8 +147,8 @@ def call_first(peer: Peer, library: str, name: str, f: int, expected: np.ndarray
         file = Path(folder) / "result.npy"
         try:
             seconds = peer.use(library, name, f, file)
-        except TooLongError as error:
-            return {"more_than_seconds": error.limit}, 0
+        except TimeoutError:
+            return {"more_than_seconds": peer.limit}, 0
         except PeerError as error:
             return {"error": str(error)}, 0
         result = np.load(file)
