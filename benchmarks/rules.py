@@ -19,25 +19,66 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import measure
 import numpy as np
 import workloads
-from rule_cases import ALL, CASES, random_updates
 from rule_peer import Peer, PeerError
 
 from fedsim import aggregators, attacks
 from fedsim.core.types import Array, CohortReport, Variables
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+from rules_peer import radius, random_updates
+
 TOLERANCE = 1e-3  # of the length of a result; ByzFL's geometric median starts at another point
 MAX_SUBSETS = 200_000
 MIN_SECONDS = 0.05  # of the calls between two readings of the clock
 NUM_THREADS = len(measure.cpus()) or 1
+PEERS = ("byzfl", "byzpy")
+
+
+class Case(NamedTuple):
+    """A rule or a pre-aggregator."""
+
+    make: Callable[[Any, int], Any]  # f, d -> Aggregator or PreAggregator
+    is_rule: bool = True
+    is_random: bool = False  # in fedsim or in the peer: results cannot be compared
+    enumerates: bool = False  # subsets of K - f clients, with a static f
+    peers: tuple[str, ...] = PEERS
+
+
+CASES = {
+    "fedavg": Case(lambda f, d: aggregators.fedavg(), peers=("byzfl",)),
+    "median": Case(lambda f, d: aggregators.median(), peers=("byzfl",)),  # ByzPy takes the lower of the middle two
+    "trimmed_mean": Case(lambda f, d: aggregators.trimmed_mean(num_byzantine=f)),
+    "meamed": Case(lambda f, d: aggregators.meamed(num_byzantine=f), peers=("byzfl",)),
+    "krum": Case(lambda f, d: aggregators.krum(num_byzantine=f, neighbors="n-f-1")),
+    "multi_krum": Case(lambda f, d: aggregators.multi_krum(num_byzantine=f, neighbors="n-f-1")),
+    "bulyan": Case(lambda f, d: aggregators.bulyan(num_byzantine=f), peers=()),
+    "rfa": Case(lambda f, d: aggregators.rfa(), peers=("byzfl",)),
+    "dnc": Case(lambda f, d: aggregators.dnc(num_byzantine=f), peers=()),
+    "cfl": Case(lambda f, d: aggregators.cfl(), peers=()),
+    "centered_clipping": Case(lambda f, d: aggregators.centered_clipping(tau=radius(d))),
+    "norm_clipping": Case(lambda f, d: aggregators.norm_clipping(threshold=radius(d)), peers=()),
+    "caf": Case(lambda f, d: aggregators.caf(num_byzantine=f), is_random=True),
+    "mda": Case(lambda f, d: aggregators.mda(num_byzantine=f), enumerates=True),
+    "smea": Case(lambda f, d: aggregators.smea(num_byzantine=f), is_random=True, enumerates=True),
+    "autogm": Case(lambda f, d: aggregators.autogm(), peers=()),
+    "signguard": Case(lambda f, d: aggregators.signguard(), peers=()),
+    "foolsgold": Case(lambda f, d: aggregators.foolsgold(), peers=()),
+    "flame": Case(lambda f, d: aggregators.flame(), peers=()),
+    "nnm": Case(lambda f, d: aggregators.nnm(num_byzantine=f), is_rule=False),
+    "bucketing": Case(lambda f, d: aggregators.bucketing(size=2), is_rule=False, is_random=True),
+    "clipping": Case(lambda f, d: aggregators.clipping(threshold=radius(d)), is_rule=False),
+    "arc": Case(lambda f, d: aggregators.arc(num_byzantine=f), is_rule=False),
+}
 
 
 def main() -> int:
@@ -46,7 +87,9 @@ def main() -> int:
     parser.add_argument("--rules", nargs="+", choices=CASES, default=list(CASES), metavar="RULE", help=", ".join(CASES))
     parser.add_argument("--clients", type=measure.positive, nargs="+", default=[20, 64, 256], help="K (20 64 256)")
     parser.add_argument("--sizes", type=measure.positive, nargs="+", default=[100_000, 1_000_000], help="d (1e5 1e6)")
-    parser.add_argument("--peers", nargs="*", choices=ALL, default=list(ALL), help="default: all that are installed")
+    parser.add_argument(
+        "--peers", nargs="*", choices=PEERS, default=list(PEERS), help="default: all that are installed"
+    )
     parser.add_argument(
         "--python", default=sys.executable, help="the Python that has the peers (default: the current one)"
     )

@@ -14,8 +14,7 @@ import measure
 import numpy as np
 import pytest
 import rules
-from synthetic import images
-from workloads import Workload
+from workloads import Workload, images
 
 import fedsim
 from fedsim.engine import devices, make_plan

@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from synthetic import images, vectors
 
 import fedsim
 from fedsim.config.schema import Config
@@ -120,9 +119,9 @@ def run_inputs(keys: Array, learning_rates: Array) -> RunInputs:
     return RunInputs(keys, hparams(learning_rates), {})
 
 
-def load(name: str) -> Workload:
-    """The workload `name`."""
-    return WORKLOADS[name]()
+def load(name: str, tiny: bool = False) -> Workload:
+    """The workload `name`; of W1 to W3 also a tiny version, with a few clients and examples."""
+    return (TINY if tiny else WORKLOADS)[name]()
 
 
 def load_all(names: Sequence[str]) -> dict[str, Workload]:
@@ -135,6 +134,23 @@ def load_all(names: Sequence[str]) -> dict[str, Workload]:
             print(f"{name}: {error}", file=sys.stderr)
             sys.exit(2)
     return result
+
+
+def vectors(num_clients: int, examples: int, features: int = 64, num_classes: int = 10) -> fedsim.FederatedDataset:
+    """`num_clients` x `examples` float vectors around the corner of their class."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(num_classes, size=num_clients * examples)
+    x = rng.normal(size=(len(y), features)).astype(np.float32)
+    x += np.eye(num_classes, features, dtype=np.float32)[y]
+    return fedsim.from_arrays(x, y, np.arange(len(y)) // examples, x[:100], y[:100])
+
+
+def images(num_clients: int, examples: int) -> fedsim.FederatedDataset:
+    """`num_clients` x `examples` uint8 noise images of 32 x 32 x 3, brighter by class."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(10, size=num_clients * examples)
+    x = rng.integers(0, 156, size=(len(y), 32, 32, 3), dtype=np.uint8) + (10 * y[:, None, None, None]).astype(np.uint8)
+    return fedsim.from_arrays(x, y, np.arange(len(y)) // examples, x[:100], y[:100])
 
 
 def roles() -> fedsim.FederatedDataset:
@@ -162,4 +178,9 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "cifar10": lambda: replace(load("W1"), name="cifar10", epochs=5),
     "femnist": lambda: replace(load("W4"), name="femnist", epochs=20),
     "shakespeare": lambda: replace(load("W5"), name="shakespeare", module=CharLSTM(80)),
+}
+TINY: dict[str, Callable[[], Workload]] = {
+    "W1": lambda: Workload("W1", images(6, 20), Cifar10CNN(10), 3, 10, 0.01),
+    "W2": lambda: Workload("W2", images(8, 8), Cifar10CNN(10), 4, 4, 0.01),
+    "W3": lambda: Workload("W3", vectors(12, 20), MLP(10, (32,)), 6, 10, 0.1),
 }

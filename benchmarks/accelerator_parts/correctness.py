@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 import measure
 import numpy as np
+import workloads
 
 import fedsim
-from accelerator_parts import sizes
+from accelerator_parts import FORMS
 from fedsim import aggregators, attacks
 from fedsim.core.rewriting import for_backend
 from fedsim.core.types import PyTree
@@ -46,7 +47,7 @@ NETWORKS = {
 
 def compare_round(rule: str, tiny: bool) -> dict[str, Any]:
     """Compares rounds of W3 with shuffled labels in 30 % of the clients, aggregated by `rule`."""
-    workload = sizes.load("W3", tiny)
+    workload = workloads.load("W3", tiny)
     simulation = workload.simulation(rule=RULES[rule], record_losses=True, attack=ATTACKS.get(rule, fedsim.Attack()))
     cpu, accelerator = jax.devices("cpu")[0], jax.devices()[0]
     hparams = fedsim.HParams(jnp.float32(workload.learning_rate), settings={"arfl.lam": jnp.float32(1)})
@@ -115,7 +116,7 @@ def compare_gradient(network: str, tiny: bool) -> dict[str, Any]:
             "difference": difference(gradients(backend, accelerator, "highest")),
             "difference_at_default_precision": difference(gradients(backend, accelerator, None)),
         }
-        for form, backend in sizes.FORMS.items()
+        for form, backend in FORMS.items()
     }
     passed = all(line["difference"] < TOLERANCE for line in forms.values())
     return {"passed": passed, "tolerance": TOLERANCE, "forms": forms}

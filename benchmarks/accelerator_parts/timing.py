@@ -12,10 +12,11 @@ import workloads
 from jax.sharding import PartitionSpec as P
 
 import fedsim
-from accelerator_parts import sizes
+from accelerator_parts import FORMS
 from fedsim import aggregators, attacks
 from fedsim.core.branches import Branch, MethodFamily
 from fedsim.core.chain import chain
+from fedsim.core.rewriting import for_backend
 from fedsim.core.rule_trace import RuleTrace
 from fedsim.core.types import PyTree
 from fedsim.engine import memory
@@ -42,8 +43,9 @@ FAMILY_ATTACKS = {
 
 def time_rounds(name: str, layers: str, precision: str, width: int, tiny: bool) -> dict[str, Any]:
     """Times rounds with `width` clients in lockstep (0: the whole cohort)."""
-    workload = sizes.load(name, tiny)
-    simulation = workload.simulation(width, task=sizes.make_task(workload, layers, precision))
+    workload = workloads.load(name, tiny)
+    task = fedsim.classification(workload.module, workload.dataset.train.x[0], dtype=jnp.dtype(precision))
+    simulation = workload.simulation(width, task=for_backend(task, FORMS[layers]))
     num_rounds, repeats = (2, 1) if tiny else (None, REPEATS)
     (line,) = measure.time_rounds(workload, [simulation], num_rounds, repeats)
     return line | _measured_memory()
@@ -55,7 +57,7 @@ def time_sweep(name: str, num_runs: int, num_rounds: int, in_lockstep: bool, tin
     `forecast_bytes` is what `fedsim run` bounds a layout with before it compiles, `program_bytes` what the compiler
     reports, `device_peak_bytes` what the device has had in use.
     """
-    workload = sizes.load(name, tiny)
+    workload = workloads.load(name, tiny)
     layout = workload.layout(num_runs if in_lockstep else 1)
     functions, place = workload.programs(layout, num_rounds)
     rates = workload.learning_rate * (1 + jnp.arange(num_runs) % 4) / 4
@@ -88,7 +90,7 @@ def time_family(name: str, tiny: bool) -> dict[str, Any]:
 
     A GPU may read the index of a conditional on the host in every round; `slowdown` shows what that costs.
     """
-    workload, num_rounds = sizes.load(name, tiny), 5 if tiny else 50
+    workload, num_rounds = workloads.load(name, tiny), 5 if tiny else 50
     keys, rates = jax.random.split(jax.random.key(0), FAMILY_RUNS), jnp.full(FAMILY_RUNS, workload.learning_rate)
     inputs, shared = workloads.run_inputs(keys, rates), workload.shared()
     simulation = workload.simulation()
