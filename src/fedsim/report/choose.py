@@ -7,7 +7,7 @@ F. Taiani: "ByzFL: Research Framework for Robust Federated Learning", 2025, http
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -23,16 +23,9 @@ from fedsim.runs.sweep import lam_key, varying_keys
 By = Literal["validation", "test"]
 Per = Literal["scenario", "worst"]
 Candidates = dict[SweptValues, list[Setting]]  # by the values of the keys
-
-
-class ChoiceKey(NamedTuple):
-    """What settings that share one choice have in common."""
-
-    data: str
-    aggregator: str
-    swept_values: SweptValues  # those that are not chosen
-    lam: float | None  # None, too, if it is chosen
-    where: Scenario | float  # or the share of corrupted or malicious clients
+# What settings that share one choice have in common: data set, rule, swept values and lambda that are not chosen, and
+# the scenario or the share of corrupted or malicious clients.
+ChoiceKey = tuple[str, str, SweptValues, float | None, Scenario | float]
 
 
 def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Per = "worst") -> Results:
@@ -53,19 +46,19 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         of_group = kept if per == "scenario" else tuple(v for v in kept if setting.roles[v[0]] != "threat")
         lam = None if lam_key(run) in keys else setting.lam
         where = setting.scenario if per == "scenario" or setting.scenario.is_clean else setting.scenario.share
-        group = ChoiceKey(setting.data, setting.aggregator, of_group, lam, where)
+        group = setting.data, setting.aggregator, of_group, lam, where
         groups.setdefault(group, {}).setdefault(values, []).append(setting)
     settings, choices = [], []
-    for group, candidates in groups.items():
-        candidates = _run_in_all_scenarios(group, candidates, keys)
+    for (_, aggregator, of_group, _, where), candidates in groups.items():
+        candidates = _run_in_all_scenarios(aggregator, candidates, keys)
         on_test = {values: _worst(results, of, "test") for values, of in candidates.items()}
         scores = {values: _worst(results, of, by) for values, of in candidates.items()}
         values = max(scores, key=scores.__getitem__)
         for setting in candidates[values]:
             kept = tuple(value for value in setting.swept_values if value[0] not in keys)
             settings.append(replace(setting, swept_values=kept, chosen=values))
-        first = replace(candidates[values][0], swept_values=group.swept_values)
-        choices.append(Choice(first, group.where, values, max(on_test.values()) - on_test[values]))
+        first = replace(candidates[values][0], swept_values=of_group)
+        choices.append(Choice(first, where, values, max(on_test.values()) - on_test[values]))
     settings.sort(key=lambda setting: setting.position)
     selection = Selection(tuple(keys), by, per, tuple(choices))
     return replace(results, settings=settings, table=rows_of(results.table, settings), selection=selection)
@@ -78,15 +71,15 @@ def _worst(results: Results, settings: Sequence[Setting], by: By) -> float:
     return min(metric.sign * n["mean"] if not n["num_failed"] and n["mean"] is not None else -np.inf for n in numbers)
 
 
-def _run_in_all_scenarios(group: ChoiceKey, candidates: Candidates, keys: Sequence[str]) -> Candidates:
-    """The candidates that were run in every scenario of the group; raises `ConfigError` if there are none."""
+def _run_in_all_scenarios(aggregator: str, candidates: Candidates, keys: Sequence[str]) -> Candidates:
+    """The candidates that were run in every scenario of a group; raises `ConfigError` if there are none."""
     every = {setting.scenario for settings in candidates.values() for setting in settings}
     complete = {values: of for values, of in candidates.items() if {setting.scenario for setting in of} == every}
     if not complete:
         share = next(iter(every)).share
         raise ConfigError(
             f"--choose-per worst: no value of {', '.join(keys)} was run in all {len(every)} scenarios of "
-            f"{aggregator_name(group.aggregator)} at {100 * share:g} %; run them, or use --choose-per scenario"
+            f"{aggregator_name(aggregator)} at {100 * share:g} %; run them, or use --choose-per scenario"
         )
     return complete
 
