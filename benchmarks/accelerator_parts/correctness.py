@@ -29,9 +29,7 @@ WEIGHT_TOLERANCE = 1e-3  # of a client's weight
 START_ROUNDS = (0, 5)  # rounds that the CPU runs before the compared one
 CORRUPTED_SHARE = 0.3
 NUM_CLIENTS, BATCH_SIZE = 4, 16  # of the gradients
-RULES: dict[str, Callable[[fedsim.HParams], fedsim.Aggregator]] = {
-    "fedavg": lambda hparams: aggregators.fedavg(),
-    "arfl": lambda hparams: aggregators.arfl(lam=hparams.settings["arfl.lam"]),
+RULES: dict[str, workloads.Rule] = workloads.RULES | {
     "multi_krum": lambda hparams: aggregators.multi_krum(),
     "rfa": lambda hparams: aggregators.rfa(),
     "cfl": lambda hparams: aggregators.cfl(),

@@ -27,18 +27,12 @@ from fedsim.engine.programs import RunFunctions
 REPEATS = 5
 SWEEP_REPEATS = 3
 FAMILY_RUNS = 4
-FAMILY_RULES = {
-    "fedavg": aggregators.fedavg,
-    "trimmed_mean": aggregators.trimmed_mean,
-    "rfa": aggregators.rfa,
-    "multi_krum": aggregators.multi_krum,
-}
-FAMILY_ATTACKS = {
-    "sign_flip": attacks.sign_flip,
-    "alie": attacks.alie,
-    "min_max": attacks.min_max,
-    "optimal_ipm": attacks.optimal_ipm,
-}
+FAMILY = (
+    (aggregators.fedavg, attacks.sign_flip),
+    (aggregators.trimmed_mean, attacks.alie),
+    (aggregators.rfa, attacks.min_max),
+    (aggregators.multi_krum, attacks.optimal_ipm),
+)
 
 
 def time_rounds(name: str, layers: str, precision: str, width: int, tiny: bool) -> dict[str, Any]:
@@ -94,12 +88,11 @@ def time_family(name: str, tiny: bool) -> dict[str, Any]:
     keys, rates = jax.random.split(jax.random.key(0), FAMILY_RUNS), jnp.full(FAMILY_RUNS, workload.learning_rate)
     inputs, shared = workloads.run_inputs(keys, rates), workload.shared()
     simulation = workload.simulation()
-    rules, forgers = list(FAMILY_RULES.values()), list(FAMILY_ATTACKS.values())
     family = MethodFamily(
         base=simulation.method,
-        servers=[lambda hparams, rule=rule: chain(rule()) for rule in rules],
-        traces=[RuleTrace((), {}, uses_losses=False, trains_on_root=False)] * len(rules),
-        attacks=[lambda hparams, attack=attack: attack() for attack in forgers],
+        servers=[lambda hparams, rule=rule: chain(rule()) for rule, _ in FAMILY],
+        traces=[RuleTrace((), {}, uses_losses=False, trains_on_root=False)] * len(FAMILY),
+        attacks=[lambda hparams, attack=attack: attack() for _, attack in FAMILY],
     )
 
     def compile_chunk(simulation: fedsim.Simulation, branch: Branch | None) -> measure.Program:
@@ -114,14 +107,14 @@ def time_family(name: str, tiny: bool) -> dict[str, Any]:
     first = Branch(jnp.int32(0), jnp.int32(0))
     together = compile_chunk(replace(simulation, method=family), first)
     result: dict[str, Any] = {"family_seconds": together.trace_seconds + together.compile_seconds, "pairs": {}}
-    for position, (rule, attack) in enumerate(zip(FAMILY_RULES, FAMILY_ATTACKS, strict=True)):
-        make_rule = lambda hparams, position=position: rules[position]()
-        alone = compile_chunk(workload.simulation(rule=make_rule, attack=forgers[position]()), None)
+    for position, (rule, attack) in enumerate(FAMILY):
+        make_rule = lambda hparams, rule=rule: rule()
+        alone = compile_chunk(workload.simulation(rule=make_rule, attack=attack()), None)
         branched = shared._replace(branch=Branch(jnp.int32(position), jnp.int32(position)))
         calls = [(alone, inputs, shared), (together, inputs, branched)]
         timings = measure.time_interleaved([partial(measure.seconds_of, *call) for call in calls], 2 if tiny else 5)
         seconds_alone, seconds_together = map(statistics.median, timings)
-        result["pairs"][f"{rule}, {attack}"] = {
+        result["pairs"][f"{rule.__name__}, {attack.__name__}"] = {
             "compile_seconds": alone.trace_seconds + alone.compile_seconds,
             "round_seconds": seconds_alone / num_rounds,
             "slowdown": seconds_together / seconds_alone,
