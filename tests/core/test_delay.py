@@ -40,12 +40,24 @@ def simulation(dataset):
     return make_simulation(dataset, attack=counting, aggregator=fedavg)
 
 
+@pytest.fixture(scope="module")
+def whole(simulation):
+    """All rounds, from clean or delayed data."""
+    return jax.jit(lambda data: simulation.run_rounds(simulation.init(KEY, data, H), data, H, ROUNDS))
+
+
+@pytest.fixture(scope="module")
+def parts(simulation):
+    """The start and a round."""
+    return jax.jit(simulation.init), jax.jit(simulation.round)
+
+
 @pytest.mark.parametrize("end", [ROUNDS, ROUNDS - 1])
-def test_a_run_is_corrupted_from_the_start_to_the_end(end, simulation, data):
+def test_a_run_is_corrupted_from_the_start_to_the_end(end, whole, parts, data):
     """Round by round, what a loop does that hands over the one data set and then the other."""
     changes, late = corrupted(data)
-    run_round = jax.jit(simulation.round)
-    state, records = jax.jit(simulation.init)(KEY, data, H), []
+    begin, run_round = parts
+    state, records = begin(KEY, data, H), []
     for number in range(1, ROUNDS + 1):
         if number == START:  # attacks have not counted the rounds before
             state = state._replace(attack=jnp.int32(0))
@@ -53,11 +65,7 @@ def test_a_run_is_corrupted_from_the_start_to_the_end(end, simulation, data):
         state, record = run_round(state, late if START <= number <= end else data, H)
         state = state._replace(attack=attack_state) if number > end else state
         records.append(record)
-
-    def whole(data):
-        return simulation.run_rounds(simulation.init(KEY, data, H), data, H, ROUNDS)
-
-    actual, actual_records = jax.jit(whole)(DelayedCorruption(data, changes, jnp.int32(START), jnp.int32(end)))
+    actual, actual_records = whole(DelayedCorruption(data, changes, jnp.int32(START), jnp.int32(end)))
     assert int(actual.attack) == end - START + 1
     chex.assert_trees_all_close(actual._replace(key=0), state._replace(key=0), rtol=1e-5, atol=1e-6)
     expected = jax.tree.map(lambda *rows: jnp.stack(rows), *records)
@@ -65,15 +73,11 @@ def test_a_run_is_corrupted_from_the_start_to_the_end(end, simulation, data):
 
 
 @pytest.mark.parametrize("start", [0, ROUNDS + 1])
-def test_a_start_of_0_is_always_corrupted_and_a_late_start_always_clean(start, simulation, data):
+def test_a_start_of_0_is_always_corrupted_and_a_late_start_always_clean(start, whole, data):
     """0: the losses before the first round are corrupted, too. Beyond the last round: clean, whatever attacks."""
     changes, late = corrupted(data)
-
-    def whole(data):
-        return simulation.run_rounds(simulation.init(KEY, data, H), data, H, ROUNDS)
-
-    actual = jax.jit(whole)(DelayedCorruption(data, changes, jnp.int32(start)))
-    expected = jax.jit(whole)(data if start else late)
+    actual = whole(DelayedCorruption(data, changes, jnp.int32(start), jnp.int32(ROUNDS)))
+    expected = whole(data if start else late)
     if start:
         assert int(actual[0].attack) == 0
         expected = expected[0]._replace(attack=jnp.int32(0)), expected[1]
