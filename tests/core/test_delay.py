@@ -90,7 +90,7 @@ def test_losses_before_the_first_round(start, is_corrupted, dataset, data):
     """ARFL's weights before the first round come from them."""
     simulation = make_simulation(dataset, attack=counting)
     changes, late = corrupted(data)
-    losses = lambda data: simulation.init(KEY, data, H).aggregator[0].losses
+    losses = jax.jit(lambda data: simulation.init(KEY, data, H).aggregator[0].losses)
     actual = losses(DelayedCorruption(data, changes, jnp.int32(start)))
     expected = losses(late if is_corrupted else data)
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
