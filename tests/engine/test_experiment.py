@@ -1,6 +1,5 @@
 """Experiments end to end: groups, rows, and the same again."""
 
-import chex
 import jax
 import jax.numpy as jnp
 import pytest
@@ -8,10 +7,8 @@ import pytest
 from fedsim.config.toml import parse
 from fedsim.engine import build, make_plan, run_plan
 from fedsim.engine.families import group_runs
-from fedsim.engine.inputs import SharedInputs, make_run_inputs
-from fedsim.engine.layout import Layout
-from fedsim.engine.programs import RunFunctions
-from tests.conftest import Seen, check_equal, run_toml
+from fedsim.engine.inputs import make_run_inputs
+from tests.conftest import Seen, run_toml
 
 SMALL = """
 [data]
@@ -92,6 +89,7 @@ def test_rows_of_rounds(folder, plan):
         assert row["lam"] == dict(config.settings).get("arfl.lam")
         assert (row["corrupted_weight"] is None) == (row["round"] == 0)
         assert 0 <= row["test_accuracy"] <= 1
+        assert row["accuracy_p50"] is None  # no client has test examples
         assert not row["diverged"]
     assert all(row["corrupted_weight"] == 0 for row in rows if row["corruption"] == "none" and row["round"])
 
@@ -133,10 +131,6 @@ def test_a_run_of_the_sweep_is_the_library_call(folder, plan):
             assert rows[client]["loss"] == pytest.approx(float(records.losses[t, row]), rel=1e-3)
 
 
-def test_same_results_again_bit_for_bit(folder, plan, tmp_path):
-    check_equal(run_plan(plan, tmp_path / "again"), folder)
-
-
 def test_resolved_config_gives_the_same_results(folder, plan):
     again = make_plan(parse(next(folder.path.glob("configs/small-*.toml")).read_text()))
     assert again.runs == plan.runs
@@ -150,25 +144,6 @@ def test_no_rounds_at_all(tmp_path):
     assert (clients["round"] == 0).all()  # the weights alpha of the initial losses
     assert clients["alpha"].sum() == pytest.approx(1, abs=1e-6)
     assert clients["weight"].isna().all()
-
-
-def test_a_group_compiles_once(plan):
-    """Whatever the round, the grid value or the length of the chunk: one trace of the chunk."""
-    group = plan.groups[1]
-    configs, dataset = group.configs, group.dataset
-    shared = SharedInputs(jax.tree.map(jnp.asarray, dataset.train), ())
-    hparams = plan.families[1].hparams(configs)
-    inputs = make_run_inputs(configs, hparams, shared.train, dataset.spec)
-    programs = RunFunctions(build.simulation(configs[0], dataset, Layout(client_width=4)), 2)
-    chex.clear_trace_counter()
-    chunk = jax.jit(chex.assert_max_traces(programs.chunk, n=1))
-    state = jax.jit(programs.init)(shared, inputs)
-    for num_rounds in (2, 2, 1):
-        state, _ = chunk(state, shared, inputs, jnp.int32(num_rounds))
-    other = inputs._replace(hparams=jax.tree.map(lambda a: 2 * a, inputs.hparams))
-    chunk(state, shared, other, jnp.int32(2))
-    assert chunk._cache_size() == 1
-    assert state.round.tolist() == [5] * 4
 
 
 def test_a_run_that_diverges_is_recorded_and_stops_nobody_else(tmp_path):
@@ -187,6 +162,6 @@ def test_a_run_that_diverges_is_recorded_and_stops_nobody_else(tmp_path):
     assert len(plan.groups) == 1
     rows = run_plan(plan, tmp_path / "both").read("rounds").to_dicts()
     assert [row["diverged"] for row in rows] == [False, False, False, False, True, True]
-    alone = run_plan(make_plan(parse(text, {"client.learning_rate": 0.1})), tmp_path / "alone")
-    for mixed, single in zip(rows, alone.read("rounds").to_dicts(), strict=False):
-        assert mixed["test_loss"] == pytest.approx(single["test_loss"], rel=1e-5)
+    other = run_plan(make_plan(parse(text.replace("1e25", "0.2"))), tmp_path / "other")
+    for mixed, single in zip(rows[:3], other.read("rounds").to_dicts()[:3], strict=True):
+        assert mixed["test_loss"] == single["test_loss"]

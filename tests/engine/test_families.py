@@ -77,11 +77,10 @@ seed = [0, 1]
 """
 FAMILY = GRID.partition("[[sweep]]")[0]
 RUN = """
-import sys
 from pathlib import Path
 from fedsim.config.toml import read
 from fedsim.engine import make_plan, run_plan
-run_plan(make_plan(read(Path("grid.toml"))), Path(sys.argv[1]))
+run_plan(make_plan(read(Path("grid.toml"))), Path("four"))
 """
 
 
@@ -124,10 +123,6 @@ def rows(folder: RunFolder, kind: str, runs: range):
     return table[table["run"].isin(runs)].drop(columns=swept).reset_index(drop=True)
 
 
-def start(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", RUN, *arguments], env={**os.environ, **environment})
-
-
 def test_a_grid_with_plugins_is_one_program(plan, folder, compiled):
     assert len(plan.groups) == 20
     assert len(set(plan.families)) == len(compiled) == 1
@@ -137,8 +132,8 @@ def test_a_grid_with_plugins_is_one_program(plan, folder, compiled):
 
 @pytest.mark.parametrize(
     ("rule", "attack"),
-    [(0, 2), (2, 1), (3, 2), (4, 3)],
-    ids=["fedavg under forged losses", "foolsgold under mimic", "arfl under forged losses", "both from plug-ins"],
+    [(2, 1), (3, 2), (4, 3)],
+    ids=["foolsgold under mimic", "arfl under forged losses", "both from plug-ins"],
 )
 def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attack):
     run = 24 * rule + 6 * attack  # the first of the pair's six runs
@@ -154,23 +149,8 @@ def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attac
 
 
 @pytest.mark.slow
-def test_killed_in_a_group_and_resumed(plan, folder, directory):
-    path = directory / "killed"
-    compute(plan, path, calls=9)
-    assert 0 < sum(group.is_complete() for group in RunFolder(path).groups()) < 20
-    check_equal(run_plan(plan, path, checkpoint_seconds=0), folder)
-
-
-@pytest.mark.slow
-def test_two_processes_share_a_folder(folder, directory):
-    processes = [start("shared"), start("shared")]
-    assert [process.wait(300) for process in processes] == [0, 0]
-    check_equal(RunFolder(directory / "shared"), folder)
-
-
-@pytest.mark.slow
 def test_four_devices(folder, directory):
-    assert start("four", JAX_NUM_CPU_DEVICES="4").wait(300) == 0
+    subprocess.run([sys.executable, "-c", RUN], env=os.environ | {"JAX_NUM_CPU_DEVICES": "4"}, timeout=300, check=True)
     check_equal(RunFolder(directory / "four"), folder)
 
 

@@ -97,20 +97,15 @@ def test_drawn_clients_are_apart_from_listed_ones(seed):
         ("server.weighting = 'afrl'", "server.weighting.*arfl"),
         (
             "server.weighting = 'signguard'\nsignguard.lower = 5.0\nsignguard.upper = 3.0",
-            "signguard: lower: must be at most upper",
+            "signguard: lower: must be at most",
         ),
         ("server.weighting = 'zeno'", "data.root_examples: must be at least 1 for zeno"),
     ],
 )
 def test_refuses(text, match):
+    fraction = "" if "attack.fraction" in text else "attack.fraction = 0.5\n"
     with pytest.raises(ConfigError, match=match):
-        make_plan(
-            parse(
-                f"attack.kind = 'ipm'\nattack.fraction = 0.5\n{text}".replace(
-                    "attack.fraction = 0.5\nattack.fraction", "attack.fraction"
-                )
-            )
-        )
+        make_plan(parse(f"attack.kind = 'ipm'\n{fraction}{text}"))
 
 
 def test_keys_without_effect_are_at_their_defaults():

@@ -90,10 +90,6 @@ def mean_metrics(spec):
     return task._replace(metrics=metrics)
 
 
-def always_training(spec):
-    return nn.Sequential([nn.Dropout(0.5, deterministic=False), nn.Dense(10)])
-
-
 def two_outputs(spec):
     class Twice(nn.Module):
         @nn.compact
@@ -138,7 +134,6 @@ READS_OTHERS = " gives an example another result in evaluation if the rest of it
         ("always_dropped", READS_OTHERS),
         ("mean_metrics", READS_OTHERS),
         ("unmasked_count", ": metrics must count the examples where mask is True, and no others"),
-        ("always_training", ": Sequential is in training mode in evaluation, too .*; let it take `train`"),
         ("two_outputs", r": must return an array \[1, \.\.\.\] for 1 examples, got tuple"),
         ("without_parameters", " has no parameters, so nothing is trained"),
     ],

@@ -1,4 +1,4 @@
-"""Plug-ins whose weights are no weights, or whose corruption changes more than it says, are refused."""
+"""Runs that are refused because they would be meaningless, or end the process: most of them have plug-ins."""
 
 import pytest
 
@@ -11,6 +11,7 @@ from fedsim.runs.folder import RunFolder
 PLUGIN = """
 from typing import Annotated
 
+import flax.linen as nn
 import jax.numpy as jnp
 from fedsim import Corruption
 from fedsim.aggregators import from_weights
@@ -62,6 +63,18 @@ def undeclared_sizes():
     def apply(data, corrupted, spec, key):
         return data._replace(num_examples=jnp.where(corrupted, 1, data.num_examples))
     return Corruption(apply)
+
+
+def one_more():
+    return Corruption(lambda data, corrupted, spec, key: data._replace(y=data.y + 1), frozenset({"y"}))
+
+
+def key_first():
+    return Corruption(lambda key, data, corrupted, spec: data)
+
+
+def three(spec):
+    return nn.Sequential([lambda x: x.reshape(len(x), -1), nn.Dense(3)])
 """
 SMALL = """
 [data]
@@ -142,3 +155,25 @@ def test_a_corruption_that_changes_what_it_does_not_declare(kind, field, declare
         f"corruption.kind: plugin.py:{kind} must not change {field}, which is not among its changed_fields; use "
         f"changed_fields = frozenset({{{declared}}})"
     )
+
+
+def test_a_corruption_with_the_arguments_of_earlier_versions():
+    message = r"^corruption\.kind: plugin\.py:key_first: apply: key must be its last argument, not its first"
+    with pytest.raises(ConfigError, match=message):
+        plan(corruption__kind="plugin.py:key_first", corruption__fraction=0.5)
+
+
+def test_a_corruption_that_makes_labels_which_are_no_classes(tmp_path):
+    corrupted = plan(corruption__kind="shuffling+plugin.py:one_more", corruption__fraction=0.5)
+    with pytest.raises(ConfigError, match=r"^corruption\.kind: .*0 to 9 .*got 10 from plugin\.py:one_more"):
+        run_plan(corrupted, tmp_path / "run")
+
+
+def test_a_model_with_fewer_outputs_than_classes():
+    with pytest.raises(ConfigError, match=r"^model\.name: plugin\.py:three .*at least 10 outputs.*got 3"):
+        plan(model__name="plugin.py:three")
+
+
+def test_a_model_that_no_memory_holds_is_refused_before_anything_is_allocated():
+    with pytest.raises(ConfigError, match=r"model\.name: mlp has 40,015,200,010 parameters, .* use a smaller model"):
+        plan(mlp__hidden_sizes=[200000, 200000])

@@ -29,7 +29,7 @@ def named(spec):
 """
 
 
-OTHERS = [1, 2], [0, 2], [0, 1]
+OTHERS = [[1, 2], [0, 2], [0, 1]]
 
 
 @pytest.mark.parametrize("has_test_clients", [False, True])
@@ -84,12 +84,13 @@ def test_accuracy_of_the_clients_own_models(tmp_path):
     info = fedsim.run(experiment, out=tmp_path / "run", progress=False).info
     without_lam = {section: values for section, values in tables.items() if section != "ditto"}
     for seed in (0, 1):
+        alone = {"corruption__kind": "exclude", "corruption__clients": fedsim.sweep(OTHERS)}
+        single = fedsim.load(without_lam, data=data, seed=seed, client__algorithm="fedavg", **alone)
+        runs = fedsim.run(single, out=tmp_path / f"{seed}", progress=False)
         accuracies = []
         for client in range(3):
-            alone = {"corruption__kind": "exclude", "corruption__clients": OTHERS[client]}
-            single = fedsim.load(without_lam, data=data, seed=seed, client__algorithm="fedavg", **alone)
-            model = fedsim.run(single, out=tmp_path / f"{seed}-{client}", progress=False).model(0, data)
-            accuracies.append((np.asarray(model(data.x_test)).argmax(axis=1) == data.y_test)[test_clients == client])
+            predicted = np.asarray(runs.model(client, data)(data.x_test)).argmax(axis=1)
+            accuracies.append((predicted == data.y_test)[test_clients == client])
         own = info.filter((info["run"] == seed) & (info["round"] == 3))
         found = dict(zip(own["name"], own["value"], strict=True))
         assert found["personal_accuracy"] == pytest.approx(np.concatenate(accuracies).mean())

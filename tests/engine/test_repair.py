@@ -66,17 +66,6 @@ def test_what_was_deleted_is_made_again(pattern, num_rounds, folder, kept):
     assert len(list(group.path.glob("models/*.npz"))) == 2
 
 
-def test_damaged_rows_are_one_line(folder, kept):
-    (path,) = folder.path.glob("groups/*/*-rounds.parquet")
-    content = path.read_bytes()
-    path.write_bytes(content[:99] + bytes([content[99] ^ 1]) + content[100:])
-    with pytest.raises(RunFolderError, match="does not match its checksum; delete it and run again, which computes"):
-        folder.read("rounds")
-    path.unlink()
-    assert compute(replan(), folder.path).num_rounds == 12
-    check_equal(folder, kept)
-
-
 def test_files_of_a_killed_process_are_no_rows(kept, tmp_path):
     """A group without index, rows after the checkpoint, and files that were being written."""
     folder = RunFolder(tmp_path / "out")

@@ -114,11 +114,10 @@ def test_after_any_commands_that_are_stopped_anywhere_everything_is_computed_onc
     "more",
     [
         {"data__seed": fedsim.sweep([0, 1])},
-        {"client__batch_size": 16, "name": "other"},
-        {"client__schedule": "cosine"},
+        {"client__batch_size": 16, "client__schedule": "cosine", "name": "other"},
         {"server__num_rounds": 5},  # not a multiple of eval_every
     ],
-    ids=["splits", "configuration", "schedule", "odd"],
+    ids=["splits", "configuration", "odd"],
 )
 def test_other_runs_are_added(more, folder, whole):
     before = times_of_files(folder.path)

@@ -44,8 +44,11 @@ TABLES = {
     "seed": fedsim.sweep([0, 1, 2]),
 }
 RUNS = {
-    "family": {"server__aggregator": fedsim.sweep(["fedavg", "arfl"])},
-    "exclusion that starts later": {"corruption__kind": "exclude", "corruption__start_round": 3},
+    "family with exclusion that starts later": {
+        "server__aggregator": fedsim.sweep(["fedavg", "arfl"]),
+        "corruption__kind": "exclude",
+        "corruption__start_round": 3,
+    },
     "noise": {"corruption__kind": "noisy", "client__loss_at": "aggregated", "server__aggregator": "arfl"},
     "malicious clients of their own": {
         "server__aggregator": "trimmed_mean",
@@ -76,12 +79,11 @@ def test_rows_are_those_of_data_on_the_device(name, tmp_path):
     check_equal(run_plan(on_device, tmp_path / "device"), run_plan(on_host, tmp_path / "host"))
 
 
-@pytest.mark.parametrize("algorithm", ["scaffold", "personal.py:personal"])
-def test_resumes_states_of_clients(algorithm, tmp_path, monkeypatch):
-    """Also of clients that have not trained, whose state is not zero in a plug-in."""
+def test_resumes_states_of_clients(tmp_path, monkeypatch):
+    """Also of clients that have not trained, whose state is not zero."""
     (tmp_path / "personal.py").write_text(PERSONAL)
     monkeypatch.chdir(tmp_path)
-    changes = RUNS["states of clients"] | {"client__algorithm": algorithm}
+    changes = RUNS["states of clients"] | {"client__algorithm": "personal.py:personal"}
     whole = run_plan(plan_of("host", **changes), tmp_path / "whole")
     compute(plan_of("host", **changes), tmp_path / "stopped", calls=2)
     assert compute(plan_of("host", **changes), tmp_path / "stopped").resumed == [3]
