@@ -146,7 +146,6 @@ def test_digits_are_complete():
         ({"client_ids": np.zeros(3, int)}, "4 training examples but 3 client ids"),
         ({"y": np.zeros(4)}, r"labels must both be integers .* or both floats .*, got float64 and int64"),
         ({"y": np.zeros(4), "num_classes": 2}, "training labels must be integer classes, got float64"),
-        ({"y": np.asarray(list("abba"))}, "training labels must be integer classes, got <U1"),
         ({"y": np.asarray(list("abba")), "num_classes": 0}, "training labels must be numbers, got <U1"),
         ({"y": np.asarray([0, 1, np.nan, 0]), "y_test": np.zeros(2)}, "training labels must be finite, got NaN"),
         ({"y": np.full(4, 1e300), "y_test": np.full(2, 0.5)}, "training labels must be finite, got NaN"),
@@ -157,7 +156,6 @@ def test_digits_are_complete():
         ({"inputs": "picture"}, 'inputs must be "image", "text" or "vector", got "picture"'),
         ({"inputs": "image"}, r"images must be \[M, height, width, channels\], got \(4, 2\)"),
         ({"inputs": "text"}, r"texts must be integers \[M, T\], got float32 \(4, 2\)"),
-        ({"y": np.asarray([0, 1, -1, 0])}, r"labels must be 0 to 1, got -1 to 1"),
         ({"x": np.full((4, 2), np.nan)}, "NaN or infinity"),
         ({"x_test": np.zeros((2, 3))}, r"training inputs are \(2,\), but test inputs are \(3,\)"),
         ({"x_test": np.zeros((0, 2)), "y_test": np.zeros(0, int)}, "no test examples"),
@@ -191,6 +189,7 @@ def test_separable_2d_is_linearly_separable():
     assert dataset.num_test_clients == 3
 
 
+@pytest.mark.filterwarnings("ignore:lbfgs failed to converge")
 @pytest.mark.parametrize("iid", [False, True])
 def test_synthetic_clients_have_linear_classifiers_of_their_own_unless_iid(iid):
     """What fits the largest client holds for its test examples, but for other clients only if they share it."""
@@ -201,9 +200,10 @@ def test_synthetic_clients_have_linear_classifiers_of_their_own_unless_iid(iid):
     assert sizes.tolist() == [int(0.9 * size) for size in total]
     largest = np.argmax(sizes)
     members, tests = raw.client_ids == largest, raw.test_client_ids == largest
-    model = LogisticRegression(C=100, max_iter=300).fit(raw.x[members], raw.y[members])
-    assert model.score(raw.x_test[tests], raw.y_test[tests]) > 0.9
-    others = model.score(raw.x[~members], raw.y[~members])
+    scale = np.arange(1, 61) ** 0.6  # for equal variances, with which few iterations suffice
+    model = LogisticRegression(C=10, max_iter=30).fit(raw.x[members] * scale, raw.y[members])
+    assert model.score(raw.x_test[tests] * scale, raw.y_test[tests]) > 0.9
+    others = model.score(raw.x[~members] * scale, raw.y[~members])
     assert others > 0.9 if iid else others < 0.4
 
 

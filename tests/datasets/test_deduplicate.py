@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsim.config import toml
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.subsets import deduplicate
-from fedsim.errors import ConfigError, DataError
+from fedsim.errors import DataError
 from tests.datasets.build import build_dataset
 
 
@@ -78,13 +77,3 @@ def test_deduplicate_key_applies_before_sampling(keys, tmp_path):
     assert set(train) & set(test)
     train, test = build_inputs(", deduplicate = true")
     assert sorted(train + test) == sorted(set(x[:, 0]) | set(x_test[:, 0]))
-
-
-def test_deduplicate_key_changes_the_runs():
-    """It changes the data set and the digest of the runs; values that are not booleans raise."""
-    default, deduplicated = toml.parse(""), toml.parse("data.deduplicate = true")
-    assert default.runs()[0].data != deduplicated.runs()[0].data
-    assert default.digest() != deduplicated.digest()
-    assert toml.parse("data.deduplicate = false").digest() == default.digest()
-    with pytest.raises(ConfigError, match=r"data\.deduplicate"):
-        toml.parse('data.deduplicate = "images"').runs()

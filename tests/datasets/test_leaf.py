@@ -1,6 +1,5 @@
 """LEAF's format: small files with its quirks, and the real files if FEDSIM_DATA_DIR is set."""
 
-import json
 import os
 from pathlib import Path
 
@@ -39,6 +38,7 @@ def test_images_in_multiple_files(tmp_path):
     assert (raw.num_classes, raw.inputs) == (4, "image")
     dataset = build_dataset(f'data = {{name = "leaf", partition = "natural"}}\nleaf.path = "{tmp_path}"')
     assert dataset.train.num_examples.tolist() == [2, 1]
+    assert (dataset.test_clients.tolist(), dataset.num_test_clients) == ([0], 2)
 
 
 def test_text_and_the_wrong_num_samples(tmp_path):
@@ -52,47 +52,23 @@ def test_text_and_the_wrong_num_samples(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("x", "y", "message"),
     [
-        ({"users": ["a"], "num_samples": [3], "user_data": {"a": {"x": [[0.1]], "y": [1]}}}, "num_samples 3"),
-        (
-            {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["to", "be"], "y": ["b", "e"]}}},
-            "num_samples 1",
-        ),
-        ({"users": ["a"], "num_samples": [0], "user_data": {"a": {"x": [[0.1]], "y": []}}}, "1 inputs and 0 labels"),
-        ({"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [], "y": [1]}}}, "0 inputs and 1 labels"),
-        (
-            {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.1]], "y": [2**40]}}},
-            "not in LEAF's format",
-        ),
-        ({"users": [], "num_samples": [], "user_data": {"a": {"x": [[0.1]], "y": [1]}}}, "must have the same users"),
-        (
-            {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.1]], "y": [0.7]}}},
-            "labels must be integers, or characters that follow a text, got 0.7",
-        ),
-        (
-            {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["to"], "y": ["be"]}}},
-            "labels must be single characters, got 'be'",
-        ),
-        *(
-            ({"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": x, "y": [y]}}}, message)
-            for x, y, message in (
-                (["to"], 1, "user a: texts must have the next character as label, got 1"),
-                (["000001.jpg"], 1, "user a: inputs must be numbers or texts, got file names, such as '000001.jpg'"),
-                ([[0.1]], "cat", "user a: labels must be integers, or characters that follow a text, got 'cat'"),
-                ([[0.1]], None, "user a: labels must be .*, got None"),
-                ([[0.1]], [0, 1], r"user a: labels must be .*, got \[0, 1\]"),
-                ([["word"]], 1, "user a: inputs must be numbers of one shape, or one text each"),
-                ([["1", "Mon"]], 1, "user a: inputs must be numbers of one shape, or one text each"),
-                ([[[1, 2], [1]]], 1, "user a: inputs must be numbers of one shape, or one text each"),
-            )
-        ),
-        ([], "not in LEAF's format"),
+        ([[0.1]], [2**40], "not in LEAF's format"),
+        ([[0.1]], [0.7], "labels must be integers, or characters that follow a text, got 0.7"),
+        (["to"], ["be"], "labels must be single characters, got 'be'"),
+        (["to"], [1], "user a: texts must have the next character as label, got 1"),
+        (["000001.jpg"], [1], "user a: inputs must be numbers or texts, got file names, such as '000001.jpg'"),
+        ([[0.1]], ["cat"], "user a: labels must be integers, or characters that follow a text, got 'cat'"),
+        ([[0.1]], [None], "user a: labels must be .*, got None"),
+        ([[0.1]], [[0, 1]], r"user a: labels must be .*, got \[0, 1\]"),
+        ([["word"]], [1], "user a: inputs must be numbers of one shape, or one text each"),
+        ([["1", "Mon"]], [1], "user a: inputs must be numbers of one shape, or one text each"),
+        ([[[1, 2], [1]]], [1], "user a: inputs must be numbers of one shape, or one text each"),
     ],
 )
-def test_inconsistent_files_raise(tmp_path, content, message):
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "a.json").write_text(json.dumps(content))
+def test_inconsistent_users_raise(tmp_path, x, y, message):
+    write_leaf(tmp_path / "train" / "a.json", {"a": {"x": x, "y": y}})
     with pytest.raises(DataError, match=message):
         leaf.read_folder(tmp_path)
 
@@ -123,7 +99,14 @@ def test_float_features(tmp_path):
         (b'{"users": ["a"], "user', "a.json: broken"),
         (b'{"users": ["a"], "user_data": {}}', "must have the same users"),
         (b"[1, 2]", "not in LEAF's format"),
-        (b'{"users": ["a"], "user_data": {"a": {"x": [[1], [2]], "y": [1]}}}', "user a has 2 inputs and 1 labels"),
+        (b'{"users": [], "user_data": {"a": {"x": [[1]], "y": [1]}}}', "must have the same users"),
+        (b'{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": []}}}', "user a has 1 inputs and 0 labels"),
+        (b'{"users": ["a"], "user_data": {"a": {"x": [], "y": [1]}}}', "user a has 0 inputs and 1 labels"),
+        (b'{"users": ["a"], "num_samples": [3], "user_data": {"a": {"x": [[1]], "y": [1]}}}', "num_samples 3"),
+        (
+            b'{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["to", "be"], "y": ["b", "e"]}}}',
+            "num_samples 1",
+        ),
         (b'{"users": ["a"], "user_data": {"a": {"x": ["caf\xc3\xa9"], "y": ["e"]}}}', "not in LEAF's format"),
     ],
 )

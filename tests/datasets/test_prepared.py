@@ -119,7 +119,7 @@ def test_an_interrupted_cache_is_rebuilt(femnist_files, data_dirs, monkeypatch):
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
+@pytest.mark.parametrize("damage", ["truncated", "altered", "missing", "index"])
 def test_a_damaged_prepared_set_raises_with_its_folder(femnist_files, data_dirs, damage):
     catalog.prepare("femnist", femnist_files[0], False, no_progress)
     folder = data_dirs[0] / "femnist" / "1.0.0"
@@ -130,8 +130,11 @@ def test_a_damaged_prepared_set_raises_with_its_folder(femnist_files, data_dirs,
     elif damage == "altered":
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
-    else:
+    elif damage == "missing":
         path.unlink()
+    else:
+        for name in ("dataset_info.json", "features.json"):
+            (folder / name).write_text("{")
     with pytest.raises(DataError, match=str(folder)):
         prepared.load("femnist")
     assert len(catalog.prepare("femnist", femnist_files[0], True, no_progress).y) == 8  # repaired by --force
@@ -182,15 +185,6 @@ def test_a_failed_preparation_keeps_the_previous_set(femnist_files, data_dirs):
     assert len(prepared.load("femnist").y) == 8
     with pytest.raises(DataError, match=r"prepared already .* add --force"):
         catalog.prepare("femnist", files, False, no_progress)
-
-
-def test_force_repairs_a_broken_set(femnist_files, data_dirs):
-    catalog.prepare("femnist", femnist_files[0], False, no_progress)
-    for name in ("dataset_info.json", "features.json"):
-        (data_dirs[0] / "femnist" / "1.0.0" / name).write_text("{")
-    with pytest.raises(DataError, match="--force"):
-        prepared.load("femnist")
-    assert len(catalog.prepare("femnist", femnist_files[0], True, no_progress).y) == 8
 
 
 def test_the_newest_version_is_read(femnist_files, data_dirs):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedsim.config.sections import DataConfig
@@ -44,6 +44,7 @@ def test_a_data_set_with_a_test_set_is_unchanged_by_default():
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=8).filter(lambda sizes: max(sizes) > 1),
     percent=st.integers(5, 95),
 )
+@example(sizes=[20, 10], percent=90)  # 1 - 0.9 is 0.09999999999999998, but a tenth of 20 is 2
 def test_a_new_split_keeps_every_example_once(sizes, percent):
     raw = make_raw(sizes)
     got = draw(raw, test_fraction=percent / 100)
@@ -55,12 +56,6 @@ def test_a_new_split_keeps_every_example_once(sizes, percent):
     np.testing.assert_array_equal(raw.y[train], got.y)
     for client in np.flatnonzero(large):
         assert np.sum(got.client_ids == client) == max(1, (100 - percent) * sizes[client] // 100)
-
-
-@pytest.mark.parametrize(("fraction", "size", "num_train"), [(0.9, 10, 1), (0.9, 20, 2), (0.8, 10, 2), (0.7, 10, 3)])
-def test_splits_are_robust_to_float_rounding(fraction, size, num_train):
-    """1 - 0.9 is 0.09999999999999998, but a tenth of 20 is 2."""
-    assert len(draw(make_raw([size]), test_fraction=fraction).y) == num_train
 
 
 @given(number=st.integers(0, 2**31 - 1), digits=st.integers(1, 8), data=st.data())

@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import pytest
 
+from fedsim import report
 from fedsim.cli.main import main
 from fedsim.datasets import arrays
 from fedsim.datasets.huggingface import huggingface
 from fedsim.errors import ConfigError, DataError
 from fedsim.runs.folder import RunFolder
-from tests.datasets.build import build_dataset, write_leaf
+from tests.datasets.build import build_dataset
 
 RUN = [
     *("--data.partition", "natural", "--mlp.hidden-sizes", "[4]", "--server.cohort-size", "3"),
@@ -21,8 +22,9 @@ RUN = [
 
 
 @pytest.fixture
-def npz(tmp_path):
+def npz(tmp_path, monkeypatch):
     """Six training clients. 10 test examples belong to one of them, 10 to a client without training examples."""
+    monkeypatch.setattr(report, "figures", lambda results: {})  # each takes a second
     rng = np.random.default_rng(0)
     y, y_test = rng.integers(0, 3, 60), rng.integers(0, 3, 20)
     inputs = lambda labels: rng.normal(size=(len(labels), 4)) + 2 * np.eye(3, 4)[labels]
@@ -63,23 +65,6 @@ def test_run_on_arrays_with_clients(npz, tmp_path, capsys):
     assert float(row["accuracy_p50_mean"]) == pytest.approx(float(row["final_accuracy_mean"]), abs=1e-4)
 
 
-def test_run_on_a_leaf_folder(tmp_path):
-    rng = np.random.default_rng(0)
-    make = lambda n: {"x": (rng.integers(0, 256, (n, 16)) / 255).tolist(), "y": rng.integers(0, 3, n).tolist()}
-    for split, n in (("train", 5), ("test", 2)):
-        write_leaf(tmp_path / "leaf" / split / "a.json", {user: make(n) for user in "abcd"})
-    rows = run(tmp_path, "--data.name", "leaf", "--leaf.path", str(tmp_path / "leaf"))
-    assert [row["round"] for row in rows] == [0, 1, 2]
-    assert all(row["accuracy_p10"] is not None for row in rows)
-
-
-def test_no_percentiles_without_test_clients(tmp_path):
-    (tmp_path / "config.toml").write_text("")
-    assert main(["run", str(tmp_path / "config.toml"), "--out", str(tmp_path / "out"), "--server.num-rounds", "0"]) == 0
-    rows = RunFolder(tmp_path / "out").read("rounds").to_dicts()
-    assert [row["accuracy_p50"] for row in rows] == [None]
-
-
 def test_a_column_of_labels_is_one_label_per_example(npz, tmp_path):
     """What a data frame's `df[["y"]].values` gives, also for root and validation data."""
     path, parts = npz
@@ -97,7 +82,6 @@ def test_a_column_of_labels_is_one_label_per_example(npz, tmp_path):
     [
         (lambda y: y.astype(float), r"labels must be integers .* use y\.astype\(int\) .* or num_classes = 0"),
         (lambda y: np.eye(3)[y], r"got one-hot labels \[M, 3\]; use y\.argmax\(axis=1\)"),
-        (lambda y: np.eye(3, dtype=int)[y], r"got one-hot labels \[M, 3\]; use y\.argmax\(axis=1\)"),
         (lambda y: np.stack([y, y], 1), r"model\.name: mlp does not fit mine: labels: each .*\(\).*got \(2,\)"),
     ],
 )
@@ -126,26 +110,16 @@ def test_a_regression_is_called_one(npz, tmp_path, capsys):
     [
         ({"y_test": None}, r"mine: .* got no y_test"),
         ({"test_client_ids": np.full(3, "a")}, "20 test examples but 3 client ids"),
-        ({"x_test": np.zeros((20, 9))}, r"training inputs are \(4,\), but test inputs are \(9,\)"),
-        ({"client_ids": np.asarray(["a"] * 59)}, "60 training examples but 59 client ids"),
         ({"client_ids": np.zeros((60, 2))}, r"client ids must be \[M\]"),
-        ({"y": np.tile([0, 2], (60, 1))}, r"training labels are \(2,\), but test labels are \(\)"),
-        ({"y": np.zeros((60, 1, 1), int)}, r"labels \[M\] or \[M, T\]"),
-        (
-            {"y": np.eye(3)[np.arange(60) % 3]},
-            r"labels must be class numbers \[M\], got one-hot labels \[M, 3\]; .*argmax",
-        ),
         ({"x": np.zeros((60, 4), np.uint8)}, "training inputs are uint8, but test inputs are float32"),
         ({"x": np.zeros((60, 4), complex)}, "training inputs must be numbers, got complex128"),
         ({"x": np.full((60, 4), 8e299)}, r"inputs must be finite, got NaN or infinity as float32 \(the largest is 3"),
         ({"x": np.asarray(3)}, r"inputs must be \[M, \.\.\.\]"),
         ({"inputs": ["vector"]}, r"mine\.npz: inputs must be a text, got <U6 \(1,\)"),
-        ({"num_classes": [3]}, r"mine\.npz: num_classes must be an integer, got int64 \(1,\)"),
         ({"num_classes": 2.5}, r"mine\.npz: num_classes must be an integer, got float64 \(\)"),
         ({"client_ids": np.asarray(["a", None] * 30, object)}, r"Object arrays .* save it as .*astype"),
         ({"y": None, "y_train": np.zeros(60, int)}, r"must have the arrays x and y, got no y but x, .*y_train"),
         ({"test_client_ids": np.arange(20)}, "client ids must be all texts, or all numbers, got numbers and texts"),
-        ({"inputs": "sound"}, 'mine: inputs must be "image", "text" or "vector", got "sound"'),
     ],
 )
 def test_inconsistent_arrays_raise(npz, change, message):
