@@ -107,7 +107,9 @@ def test_a_flipped_bit_or_a_missing_end_is_reported(kind, name, folders, tmp_pat
     for position in range(0, len(data), max(1, len(data) // 100)):
         for damaged in (data[:position] + bytes([data[position] ^ 16]) + data[position + 1 :], data[:position]):
             path.write_bytes(damaged)
-            with pytest.raises(RunFolderError, match=rf"{kind}\.parquet: broken: .*; delete it and run again"):
+            with pytest.raises(
+                RunFolderError, match=rf"{kind}\.parquet: broken: .*; delete it and run again, which computes"
+            ):
                 folder.read(kind)
     assert main(["report", str(folder.path)]) == 2
     assert f"{path}: broken: it does not match its checksum; delete it and run again" in capsys.readouterr().err

@@ -62,14 +62,6 @@ def test_init_with_a_file_name_that_is_no_name_of_an_experiment(folder):
     assert toml.read(Path("mein Größenversuch.toml")).name == "mein-Gr--enversuch"
 
 
-def test_the_configuration_runs(folder, capsys):
-    options = "--data-path mine.npz --clients natural --suspect shuffling"
-    assert main(["init", "try.toml", *options.split()]) == 0
-    options = "--rounds 1 --aggregator fedavg --seed 0 --data.validation-fraction 0 --out runs/try"
-    assert main(["run", "try.toml", *options.split()]) == 0
-    assert "Shuffling 30 %" in capsys.readouterr().out
-
-
 def test_init_asks(folder, monkeypatch, capsys):
     answers = iter(["mine.npz", "", ""])
     monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())

@@ -110,8 +110,6 @@ def test_components_are_suggested_under_other_names(key, name, suggestion):
         ("--tensorboard", "--tensorboard: no such option; use --log tensorboard"),
         ("--lam=3", "--lam: no such option; use --arfl.lam"),
         ("--zzzz", "--zzzz; see `fedsim run --help`"),
-        ("--foo", "--foo; see `fedsim run --help`"),
-        ("--colour", "--colour; see `fedsim run --help`"),
         ("--forse", "--forse; did you mean --force?"),
         ("other.toml", "CONFIG: must be one configuration, got other.toml"),
     ],

@@ -1,6 +1,5 @@
 """`fedsim run` and `fedsim report`, from a configuration to tables, and Ctrl-C in between."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -116,26 +115,3 @@ def test_ctrl_c_shows_how_to_resume(config, folder, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(report, "load", interrupted)
     assert main(["report", out]) == 130
     assert capsys.readouterr().err == "fedsim: interrupted\n"
-
-
-def test_missing_and_broken_run_folders(folder, tmp_path, capsys):
-    broken = tmp_path / "broken"
-    broken.mkdir()
-
-    def error() -> str:
-        assert main(["report", str(broken)]) == 2
-        printed = capsys.readouterr().err
-        assert printed.count("\n") == 1
-        return printed
-
-    assert "must be a run folder" in error()
-    shutil.copytree(folder.path, broken, dirs_exist_ok=True)
-    (rows,) = broken.glob("groups/*/*-rounds.parquet")
-    content = rows.read_bytes()
-    rows.write_bytes(content[:-1])
-    assert "rounds.parquet: broken" in error()
-    rows.unlink()
-    assert "has no rows yet" in error()
-    (index,) = broken.glob("groups/*/group.json")
-    index.write_text("{")
-    assert "group.json: broken" in error()

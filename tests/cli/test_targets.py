@@ -61,20 +61,3 @@ def test_a_failed_compiler_is_reported_and_the_plan_is_shown(config, monkeypatch
     err = capsys.readouterr().err
     assert "no driver" in err
     assert "warning: --slurm: has no effect with --dry-run" in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--target", "v5e"], "--target: must be used with --dry-run"),
-        (["--dry-run", "--target", "v9"], "--target: must be one of v5e,"),
-        (["--dry-run", "--target", "v5e:7"], "--target: must be v5e with one of"),
-        (["--dry-run", "--target", "v5e", "--strict", "--zeno.rho", "3"], "zeno.rho: has no effect"),
-    ],
-)
-def test_errors_are_one_line(config, capsys, arguments, message):
-    assert main(["run", config, *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"fedsim: error: {message}")
-    assert err.count("\n") == 1
