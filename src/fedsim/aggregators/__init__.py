@@ -1,4 +1,4 @@
-"""Aggregation rules of the server, one per module, and pre-aggregators.
+"""Aggregation rules of the server and pre-aggregators, one per module or several that share one.
 
 `apply` aggregates plain arrays with any rule:
 

@@ -2,12 +2,12 @@
 
 from fedsim.aggregators.fedavg import fedavg as fedavg
 from fedsim.aggregators.rfa import rfa as rfa
-from fedsim.aggregators.multi_krum import multi_krum as multi_krum
+from fedsim.aggregators.krum import multi_krum as multi_krum
 from fedsim.aggregators.cfl import cfl as cfl
 from fedsim.aggregators.arfl import arfl as arfl
-from fedsim.aggregators.median import median as median
-from fedsim.aggregators.trimmed_mean import trimmed_mean as trimmed_mean
-from fedsim.aggregators.meamed import meamed as meamed
+from fedsim.aggregators.coordinatewise import median as median
+from fedsim.aggregators.coordinatewise import trimmed_mean as trimmed_mean
+from fedsim.aggregators.coordinatewise import meamed as meamed
 from fedsim.aggregators.krum import krum as krum
 from fedsim.aggregators.bulyan import bulyan as bulyan
 from fedsim.aggregators.centered_clipping import centered_clipping as centered_clipping
@@ -15,8 +15,8 @@ from fedsim.aggregators.norm_clipping import norm_clipping as norm_clipping
 from fedsim.aggregators.dnc import dnc as dnc
 from fedsim.aggregators.fltrust import fltrust as fltrust
 from fedsim.aggregators.zeno import zeno as zeno
-from fedsim.aggregators.mda import mda as mda
-from fedsim.aggregators.smea import smea as smea
+from fedsim.aggregators.subsets import mda as mda
+from fedsim.aggregators.subsets import smea as smea
 from fedsim.aggregators.caf import caf as caf
 from fedsim.aggregators.autogm import autogm as autogm
 from fedsim.aggregators.signguard import signguard as signguard

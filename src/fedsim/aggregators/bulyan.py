@@ -51,7 +51,7 @@ def bulyan(
         num_selected = num_valid - 2 * f
         selected = _repeat_krum(pairwise_distances(report), report, f, num_selected)
         num_kept = num_selected - (2 * f if beta == "n-4f" else 0)
-        return Aggregate(*mean_around_median(report, selected, num_kept))
+        return mean_around_median(report, selected, num_kept)
 
     return stateless(aggregate)
 

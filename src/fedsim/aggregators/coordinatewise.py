@@ -1,5 +1,9 @@
 """Coordinate-wise rules: at each parameter, the mean of those clients' values that have certain ranks.
 
+Median and trimmed mean: Yin, Chen, Ramchandran, Bartlett: "Byzantine-Robust Distributed Learning: Towards Optimal
+Statistical Rates", ICML 2018, https://arxiv.org/abs/1803.01498. Mean around the median: Xie, Koyejo, Gupta:
+"Generalized Byzantine-tolerant SGD", 2018, https://arxiv.org/abs/1802.10116.
+
 Clients count equally, as in the papers. The update is no weighted mean of the clients' updates, so the weights are a
 diagnostic: in proportion to the share of parameters at which a client's value is within the range of the kept ones,
 measured on at most `MAX_SAMPLES` evenly spaced parameters.
@@ -9,15 +13,16 @@ side on the interval from 0 to 1, each as wide as the client's weight. The trimm
 to 1 - b, and the median the value at 1/2. With equal weights and b = f / K, these are the papers' rules.
 """
 
-from collections.abc import Callable
+from typing import Annotated
 
 import jax.numpy as jnp
 
-from fedsim.aggregators.weighting import example_weights, normalize, stateless
+from fedsim.aggregators.weighting import MINORITY, assumed_minority, example_weights, normalize, stateless
 from fedsim.core.contracts import Aggregator
+from fedsim.core.settings import Traced
 from fedsim.core.sorting import ASCENDING, NEAREST, CenteredColumns, Order, keys_at_ranks, rank_mean, weights_below
 from fedsim.core.trees import nonzero, ravel_updates, unravel_update
-from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
+from fedsim.core.types import Aggregate, Array, CohortReport
 
 MAX_SAMPLES = 4096
 ROUNDING_ERROR = 1e-6  # of a sum of weights
@@ -27,18 +32,70 @@ Ranks = tuple[Array, Array]
 """The first and the last rank [] that is kept; 0 is the first."""
 
 
-def from_ranks(
-    compute_ranks: Callable[[CohortReport], Ranks], compute_trimmed: Callable[[CohortReport], Array]
-) -> Aggregator:
-    """The aggregator that averages the values of the same ranks at all parameters; rank 0 is the lowest value.
+def median() -> Aggregator:
+    """The median of the clients' values at each parameter; for an even number of clients, the mean of the middle two.
 
-    If another rule gave weights, it trims the share `compute_trimmed(report)` [] of them instead (`trim_by_weight`).
+    Clients count equally; the weights are a diagnostic (`fedsim.aggregators.coordinatewise`).
+
+    >>> import fedsim
+    >>> fedsim.aggregators.apply(fedsim.aggregators.median(), [[1.0, 2.0], [2.0, 9.0], [99.0, 1.0]]).update
+    Array([2., 2.], dtype=float32)
     """
 
     def aggregate(report: CohortReport) -> Aggregate:
         if report.weights is not None:
-            return trim_by_weight(report, compute_trimmed(report))
-        return Aggregate(*_mean_and_weights(report, _columns(report, report.valid), compute_ranks(report), ASCENDING))
+            return trim_by_weight(report, jnp.float32(0.5))
+        return _mean_of_ranks(_columns(report, report.valid), _median_ranks(jnp.sum(report.valid)), ASCENDING, report)
+
+    return stateless(aggregate)
+
+
+def trimmed_mean(
+    *,
+    num_byzantine: Annotated[
+        Array | int | None, Traced(ge=0), MINORITY, "f, values trimmed at each end; default: (K - 3) // 2"
+    ] = None,
+) -> Aggregator:
+    """The mean, at each parameter, of the clients' values without the f lowest and the f highest.
+
+    f = `num_byzantine`, the paper's beta K, where K is the number of valid clients; f is clipped to 2 f < K. f = 0
+    gives the mean, the largest f the median. Clients count equally; the weights are a diagnostic
+    (`fedsim.aggregators.coordinatewise`). With weights from another rule (`server.weighting`), the f largest of them
+    are trimmed at each end, so that any f clients have at most what is trimmed; if that is half, this is the weighted
+    median. Raises `ValueError` if 2 f >= K for the whole cohort.
+
+    >>> import fedsim
+    >>> rule = fedsim.aggregators.trimmed_mean(num_byzantine=1)
+    >>> fedsim.aggregators.apply(rule, [[1.0], [2.0], [4.0], [99.0]]).update
+    Array([3.], dtype=float32)
+    """
+
+    def aggregate(report: CohortReport) -> Aggregate:
+        f = assumed_minority(num_byzantine, report)
+        if report.weights is not None:
+            weights = jnp.sort(example_weights(report.valid, report), descending=True)
+            return trim_by_weight(report, jnp.sum(jnp.where(jnp.arange(weights.size) < f, weights, 0.0)))
+        return _mean_of_ranks(_columns(report, report.valid), (f, jnp.sum(report.valid) - f - 1), ASCENDING, report)
+
+    return stateless(aggregate)
+
+
+def meamed(
+    *,
+    num_byzantine: Annotated[
+        Array | int | None, Traced(ge=0), MINORITY, "f, values excluded at each parameter; default: (K - 3) // 2"
+    ] = None,
+) -> Aggregator:
+    """The mean, at each parameter, of the K - f values nearest to the median (the paper's mean around median).
+
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K, and f = 0 gives the mean. Of two
+    values with the same distance, the lower one is kept. Clients count equally; the weights are a diagnostic
+    (`fedsim.aggregators.coordinatewise`). Raises `ValueError` if 2 f >= K for the whole cohort.
+    """
+
+    def aggregate(report: CohortReport) -> Aggregate:
+        num_kept = jnp.sum(report.valid) - assumed_minority(num_byzantine, report)
+        return mean_around_median(report, report.valid, num_kept)
 
     return stateless(aggregate)
 
@@ -61,24 +118,16 @@ def trim_by_weight(report: CohortReport, trimmed: Array) -> Aggregate:
     return Aggregate(unravel_update(jnp.sum(shares * rows, axis=0), report.updates), jnp.mean(shares, axis=1))
 
 
-def median_ranks(num_valid: Array) -> Ranks:
-    """The ranks of the median of `num_valid` [] values: the middle one, or the middle two."""
-    return (num_valid - 1) // 2, num_valid // 2
-
-
-def mean_around_median(
-    report: CohortReport, mask: Array, num_kept: Array, center: Array | None = None
-) -> tuple[PyTree, Array]:
+def mean_around_median(report: CohortReport, mask: Array, num_kept: Array, center: Array | None = None) -> Aggregate:
     """At each parameter, the mean of the `num_kept` values nearest to the median of the clients in `mask` [K].
 
-    Returns the update and weights [K]. Of two values with the same distance, the lower one is kept. A `center` [d]
-    takes the place of the median.
+    Of two values with the same distance, the lower one is kept. A `center` [d] takes the place of the median.
     """
     columns = _columns(report, mask)
     if center is None:
-        center = rank_mean(columns, _rank_weights(median_ranks(jnp.sum(mask)), mask))
+        center = rank_mean(columns, _rank_weights(_median_ranks(jnp.sum(mask)), mask))
     kept = jnp.zeros_like(num_kept), num_kept - 1
-    return _mean_and_weights(report, columns._replace(center=center), kept, NEAREST)
+    return _mean_of_ranks(columns._replace(center=center), kept, NEAREST, report)
 
 
 def _columns(report: CohortReport, mask: Array) -> CenteredColumns:
@@ -86,14 +135,18 @@ def _columns(report: CohortReport, mask: Array) -> CenteredColumns:
     return CenteredColumns(rows, mask, jnp.zeros(rows.shape[1], jnp.float32))
 
 
+def _median_ranks(num_values: Array) -> Ranks:
+    """The ranks of the median of `num_values` [] values: the middle one, or the middle two."""
+    return (num_values - 1) // 2, num_values // 2
+
+
 def _rank_weights(kept: Ranks, mask: Array) -> Array:
     ranks = jnp.arange(mask.size)
     return normalize(((ranks >= kept[0]) & (ranks <= kept[1]) & (ranks < jnp.sum(mask))).astype(jnp.float32))
 
 
-def _mean_and_weights(
-    report: CohortReport, columns: CenteredColumns, kept: Ranks, order: Order
-) -> tuple[PyTree, Array]:
+def _mean_of_ranks(columns: CenteredColumns, kept: Ranks, order: Order, report: CohortReport) -> Aggregate:
+    """The mean of the values of the same ranks, `kept` in this `order`, at all parameters."""
     mask = columns.mask
     mean = columns.center + rank_mean(columns, _rank_weights(kept, mask), order)
     update = unravel_update(jnp.where(jnp.any(mask), mean, 0.0), report.updates)
@@ -103,4 +156,4 @@ def _mean_and_weights(
     first, last = keys_at_ranks(sample, kept, order)
     keys = sample.keys(order)
     is_kept = (keys >= first[None]) & (keys <= last[None]) & mask[:, None]
-    return update, normalize(jnp.mean(is_kept, axis=1))
+    return Aggregate(update, normalize(jnp.mean(is_kept, axis=1)))

@@ -1,4 +1,10 @@
-"""Exhaustive search for the best way to drop f clients of a cohort."""
+"""Rules that search all ways to drop f clients of a cohort for the best one: MDA and SMEA.
+
+MDA: El Mhamdi, Guerraoui, Guirguis, Hoang, Rouault: "Genuinely Distributed Byzantine Machine Learning", PODC 2020,
+https://arxiv.org/abs/1905.03853, after Rousseeuw: "Multivariate Estimation with High Breakdown Point", 1985. SMEA:
+Allouah, Guerraoui, Gupta, Pinot, Stephan: "On the Privacy-Robustness-Utility Trilemma in Distributed Learning",
+ICML 2023, https://arxiv.org/abs/2302.04787.
+"""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -9,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.aggregators.geometry import pairwise_distances
-from fedsim.aggregators.weighting import MINORITY, assumed_minority, equal_weights
+from fedsim.aggregators.geometry import gram_around_mean, pairwise_distances, top_eigenpair
+from fedsim.aggregators.weighting import MINORITY, assumed_minority, equal_weights, from_weights
+from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, CohortReport
 
@@ -27,6 +34,34 @@ StaticByzantine = Annotated[
     MINORITY,
     "f, assumed number of Byzantine clients in a cohort (static); default: (K - 3) // 2",
 ]
+
+
+def mda(*, num_byzantine: StaticByzantine = None) -> Aggregator:
+    """The mean of the K - f updates with the least diameter, which is the largest distance between two of them.
+
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K. `best_subset`
+    documents ties and invalid clients, and raises `ValueError` if there are too many subsets.
+    """
+
+    def diameter(distances: Array, mask: Array) -> Array:
+        return jnp.max(jnp.where(mask[:, None] & mask[None, :], distances, 0.0))
+
+    return from_weights(lambda report: best_subset(report, num_byzantine, diameter))
+
+
+def smea(*, num_byzantine: StaticByzantine = None) -> Aggregator:
+    """The mean of the K - f updates whose covariance has the least top eigenvalue.
+
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K. `best_subset`
+    documents ties and invalid clients, and raises `ValueError` if there are too many subsets. The covariance is not
+    formed: up to a factor, it has the same eigenvalues as the K x K inner products around the subset's mean.
+    """
+
+    def top_eigenvalue(distances: Array, mask: Array) -> Array:
+        gram = gram_around_mean(distances, equal_weights(mask))
+        return top_eigenpair(jnp.where(mask[:, None] & mask[None, :], gram, 0.0))[0]
+
+    return from_weights(lambda report: best_subset(report, num_byzantine, top_eigenvalue))
 
 
 def best_subset(
