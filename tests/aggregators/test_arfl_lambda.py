@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsim.aggregators.arfl import arfl
-from fedsim.aggregators.arfl_lambda import lam_for_clients, lam_for_effective
-from fedsim.aggregators.arfl_weights import arfl_weights
+from fedsim.aggregators.arfl_weights import arfl_weights, lam_for_clients, lam_for_effective
 from fedsim.core.types import CohortReport
 from tests.aggregators.test_arfl import by_bisection, without_sorting
 

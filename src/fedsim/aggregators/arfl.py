@@ -9,8 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.arfl_lambda import lam_for_clients, lam_for_effective
-from fedsim.aggregators.arfl_weights import arfl_weights
+from fedsim.aggregators.arfl_weights import arfl_weights, lam_for_clients, lam_for_effective
 from fedsim.aggregators.weighting import from_weights, normalize
 from fedsim.core.contracts import Aggregator, RootEvaluator
 from fedsim.core.settings import POSITIVE, Limit, OnlyIf, Traced
@@ -72,7 +71,7 @@ def arfl(
     Beyond the paper:
 
     - `lam` "auto": whenever alpha is computed, lambda is the one that gives `target` clients a positive weight, or an
-      effective number of `target` clients (`fedsim.aggregators.arfl_lambda`). Default: floor(n / 2) + 1 of the n
+      effective number of `target` clients (`fedsim.aggregators.arfl_weights`). Default: floor(n / 2) + 1 of the n
       clients whose loss is known. The other clients have no weight, corrupted or not.
     - `smoothing` s: the stored loss is s times the old one plus 1 - s times the new one, so that a single low loss is
       not enough.

@@ -1,4 +1,4 @@
-"""ARFL's closed form (Theorem 2): weights from losses and lambda.
+"""ARFL's closed form (Theorem 2): weights from losses and lambda, and the lambda with which they reach a target.
 
 Li, Ngai, Ye, Voigt: "Auto-weighted Robust Federated Learning with Corrupted Data Sources", ACM TIST 2022,
 https://arxiv.org/abs/2101.05880
@@ -17,6 +17,8 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from fedsim.core.sorting import ASCENDING
+from fedsim.core.trees import nonzero
 from fedsim.core.types import Array, Scalar
 
 MAX_LAM = 1e30
@@ -72,13 +74,13 @@ Selection: TypeAlias = tuple[Array, Array, Array, Array]
 at most the threshold; and the sum [] of their q_i (reference - L_i)."""
 
 
-def make_clients(losses: Array, num_examples: Array) -> Clients:
+def _make_clients(losses: Array, num_examples: Array) -> Clients:
     """Clients with `losses` L [N] and `num_examples` m [N]."""
     shares = num_examples / jnp.maximum(_total(num_examples), 1)
     return Clients(losses, jnp.isfinite(losses) & (num_examples > 0), shares)
 
 
-def sort_clients(clients: Clients) -> SortedClients:
+def _sort_clients(clients: Clients) -> SortedClients:
     """Sorts `clients` by their losses."""
     losses, participating, shares = clients
     order = jnp.argsort(jnp.where(participating, losses, jnp.inf))
@@ -102,7 +104,7 @@ def arfl_weights(losses: Array, num_examples: Array, lam: Scalar) -> ArflWeights
     >>> [round(alpha, 3) for alpha in weights.alpha.tolist()], int(weights.num_selected)
     ([0.625, 0.375, 0.0], 2)
     """
-    clients = make_clients(losses, num_examples)
+    clients = _make_clients(losses, num_examples)
     select = _select_by_sorting if losses.size <= MAX_SORTED else _select_by_elimination
     p, share_p, reference, gap = select(clients, lam)
     # Scaling by powers of two changes no bit and keeps what follows inside float32. The divisor has to be `lam` itself:
@@ -116,7 +118,7 @@ def arfl_weights(losses: Array, num_examples: Array, lam: Scalar) -> ArflWeights
 
 
 def _select_by_sorting(clients: Clients, lam: Scalar) -> Selection:
-    ordered = sort_clients(clients)
+    ordered = _sort_clients(clients)
     p = jnp.sum((jnp.arange(ordered.losses.size) < ordered.num_participating) & (ordered.gaps < lam))
     last = jnp.maximum(p - 1, 0)
     share_p = jnp.where(p > 0, ordered.cumulative_shares[last], 1.0)
@@ -139,6 +141,51 @@ def _select_by_elimination(clients: Clients, lam: Scalar) -> Selection:
     p, share_p = jnp.sum(is_selected), sum_of(is_selected, 1.0)
     reference = jnp.max(jnp.where(is_selected, clients.losses, -jnp.inf))
     return p, jnp.where(p > 0, share_p, 1.0), jnp.where(p > 0, reference, 0.0), clients.gap(reference)
+
+
+def lam_for_clients(losses: Array, num_examples: Array, target: Scalar) -> Array:
+    """The largest lam [] for which `target` clients, rounded down, have a positive weight: the gap of the next client.
+
+    Client p + 1 has no weight while lam <= gap_{p+1}. Clients whose losses tie have a weight together or not at all: if
+    the target falls among them, only those with a lower loss have one. A target of all clients gives 1e30, which is
+    FedAvg. `losses` [N], `num_examples` [N].
+    """
+    p = jnp.clip(jnp.floor(jnp.asarray(target, jnp.float32)).astype(jnp.int32), 1, losses.size)
+    clients = _make_clients(losses, num_examples)
+    if losses.size <= MAX_SORTED:
+        ordered = _sort_clients(clients)
+        num_participating, gap = ordered.num_participating, ordered.gaps[jnp.minimum(p, losses.size - 1)]
+    else:  # integers are sorted several times as fast as floats
+        keys = ASCENDING.to_keys(jnp.where(clients.participating, losses, jnp.inf))
+        next_loss = ASCENDING.to_values(jnp.sort(keys)[jnp.minimum(p, losses.size - 1)])
+        num_participating, gap = jnp.sum(clients.participating), clients.gap(next_loss)
+    return jnp.where(p < num_participating, jnp.clip(gap, MIN_LAM, MAX_LAM), MAX_LAM)
+
+
+def lam_for_effective(losses: Array, num_examples: Array, target: Scalar) -> Array:
+    """The lam [] for which the effective number of clients is `target`: n / (M_n sum_i alpha_i^2 / m_i).
+
+    n and M_n count the participating clients and their examples. With clients of equal size, this is 1 / sum_i
+    alpha_i^2; this form grows with lam for other sizes, too, from the share of the best client alone to n, which is
+    FedAvg (1e30). For p clients with a positive weight, M sum_i alpha_i^2 / m_i = 1 / Q_p + V_p / lam^2, where V_p is
+    the sum of q_i times the squared distance of L_i from the p-average; p is the first whose value at lam = gap_{p+1}
+    is at most the target's. `losses` [N], `num_examples` [N], sorted whatever N is.
+    """
+    clients = _sort_clients(_make_clients(losses, num_examples))
+    positions, last = jnp.arange(losses.size), jnp.maximum(clients.num_participating - 1, 0)
+    cumulative, gaps = clients.cumulative_shares, clients.gaps
+    previous = jnp.roll(cumulative, 1).at[0].set(0.0)
+    shares = cumulative - previous
+    increments = jnp.where((positions > 0) & (positions < clients.num_participating), shares * jnp.square(gaps), 0.0)
+    variance = jnp.cumsum(increments / (nonzero(cumulative) * nonzero(previous)))  # V_k, by Welford's algorithm
+    target_value = clients.num_participating / (jnp.maximum(target, MIN_LAM) * nonzero(cumulative[last]))
+    next_gap = jnp.where(positions < last, jnp.roll(gaps, -1), jnp.inf)
+    value_at_next = 1 / nonzero(cumulative) + variance / jnp.square(nonzero(next_gap))
+    p = jnp.sum((positions < last) & ((value_at_next > target_value) | (next_gap == 0)))  # the value decreases
+    difference = target_value - 1 / nonzero(cumulative[p])
+    lam = jnp.sqrt(variance[p] / nonzero(difference))
+    lam = jnp.where(difference > 0, lam, MAX_LAM)
+    return jnp.clip(jnp.minimum(lam, next_gap[p]), MIN_LAM, MAX_LAM)
 
 
 def _total(num_examples: Array) -> Array:
