@@ -1,4 +1,4 @@
-"""What malicious clients report, one attack per file.
+"""What malicious clients report, one attack, or variants of one, per file.
 
 An attack is up to three pure functions (`fedsim.core.contracts.Attack`), all called inside `jit` and `vmap`:
 
@@ -16,20 +16,20 @@ cohort; `identical_updates` and `most_damaging` build attacks of them.
 """
 
 from fedsim.attacks.none import none as none
-from fedsim.attacks.fake_loss import fake_loss as fake_loss
-from fedsim.attacks.fake_counts import fake_counts as fake_counts
+from fedsim.attacks.fake_reports import fake_loss as fake_loss
+from fedsim.attacks.fake_reports import fake_counts as fake_counts
 from fedsim.attacks.sign_flip import sign_flip as sign_flip
 from fedsim.attacks.gaussian import gaussian as gaussian
 from fedsim.attacks.inf import inf as inf
 from fedsim.attacks.ipm import ipm as ipm
 from fedsim.attacks.alie import alie as alie
 from fedsim.attacks.min_max import min_max as min_max
-from fedsim.attacks.min_sum import min_sum as min_sum
+from fedsim.attacks.min_max import min_sum as min_sum
 from fedsim.attacks.mimic import mimic as mimic
 from fedsim.attacks.model_replacement import model_replacement as model_replacement
 from fedsim.attacks.fang import fang as fang
-from fedsim.attacks.optimal_ipm import optimal_ipm as optimal_ipm
-from fedsim.attacks.optimal_alie import optimal_alie as optimal_alie
+from fedsim.attacks.ipm import optimal_ipm as optimal_ipm
+from fedsim.attacks.alie import optimal_alie as optimal_alie
 from fedsim.attacks.ascent import ascent as ascent
 from fedsim.attacks.honest import *  # noqa: F403
 from fedsim.attacks.search import *  # noqa: F403

@@ -1,9 +1,11 @@
-"""A little is enough, known as ALIE or LIE.
+"""A little is enough, known as ALIE or LIE; and with its most damaging strength, as ByzFL's Optimal_ALittleIsEnough.
 
 Baruch, Baruch, Goldberg: "A Little Is Enough: Circumventing Defenses For Distributed Learning", NeurIPS 2019,
-https://arxiv.org/abs/1902.06156
+https://arxiv.org/abs/1902.06156. Gonzalez, Guerraoui, Pinot, Rizk, Stephan, Taiani: "ByzFL: Research Framework for
+Robust Federated Learning", 2025, https://arxiv.org/abs/2505.24802
 """
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import jax
@@ -12,6 +14,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Float
 
 from fedsim.attacks.honest import honest_mask, honest_mean, honest_std, identical_updates
+from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, Search, most_damaging
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import Traced
 from fedsim.core.types import Array, PyTree, Scalar
@@ -63,6 +66,29 @@ def alie(
         return shift_mean(honest_mean(known), honest_std(known, deviation == "sample"), strength, sign)
 
     return identical_updates(forge)
+
+
+def optimal_alie(
+    *,
+    min_strength: MinStrength = 0.01,
+    max_strength: MaxStrength = 100.0,
+    num_strengths: NumStrengths = 16,
+    search: Search = "grid",
+    sign: Annotated[Sign, "mean + z std of the updates, or mean - z std"] = "plus",
+    deviation: Annotated[Deviation, "std with the number of honest clients h, or with h - 1"] = "population",
+) -> Attack:
+    """All malicious clients send mean + z std of the honest updates, with the most damaging z.
+
+    Every z is tried in every round against the server's pre-aggregators and rule; the most damaging one moves the
+    aggregate farthest from the honest mean. Without honest clients they send zeros. Raises `ValueError` if
+    `min_strength` exceeds `max_strength`.
+    """
+
+    def make_forge(context: AttackContext) -> Callable[[Array], PyTree]:
+        mean, std = honest_mean(context), honest_std(context, deviation == "sample")
+        return lambda z: shift_mean(mean, std, z, sign)
+
+    return most_damaging(make_forge, min_strength, max_strength, num_strengths, search)
 
 
 def undetected_z(context: AttackContext) -> Float[Array, ""]:

@@ -1,17 +1,21 @@
-"""Inner product manipulation, known as IPM, FoE (fall of empires) or empire.
+"""Inner product manipulation, known as IPM, FoE (fall of empires) or empire; and with its most damaging strength.
 
 Xie, Koyejo, Gupta: "Fall of Empires: Breaking Byzantine-tolerant SGD by Inner Product Manipulation", UAI 2019,
-https://arxiv.org/abs/1903.03936
+https://arxiv.org/abs/1903.03936. The strength is as in ByzFL's Optimal_InnerProductManipulation: Gonzalez, Guerraoui,
+Pinot, Rizk, Stephan, Taiani: "ByzFL: Research Framework for Robust Federated Learning", 2025,
+https://arxiv.org/abs/2505.24802
 """
 
+from collections.abc import Callable
 from typing import Annotated
 
 import jax
 
 from fedsim.attacks.honest import honest_mean, identical_updates
-from fedsim.core.contracts import Attack
+from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, Search, most_damaging
+from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import POSITIVE, Traced
-from fedsim.core.types import Scalar
+from fedsim.core.types import Array, PyTree, Scalar
 
 
 def ipm(*, tau: Annotated[Scalar, Traced(**POSITIVE), "multiplies minus the honest mean"] = 0.5) -> Attack:
@@ -29,3 +33,23 @@ def ipm(*, tau: Annotated[Scalar, Traced(**POSITIVE), "multiplies minus the hone
     [-1.0, -1.0, -1.0]
     """
     return identical_updates(lambda context: jax.tree.map(lambda m: -tau * m, honest_mean(context)))
+
+
+def optimal_ipm(
+    *,
+    min_strength: MinStrength = 0.01,
+    max_strength: MaxStrength = 100.0,
+    num_strengths: NumStrengths = 16,
+    search: Search = "grid",
+) -> Attack:
+    """All malicious clients send -tau x the honest mean, with the tau that moves the aggregate farthest from that mean.
+
+    Every tau is tried in every round against the server's pre-aggregators and rule. Without honest clients they send
+    zeros. Raises `ValueError` if `min_strength` exceeds `max_strength`.
+    """
+
+    def make_forge(context: AttackContext) -> Callable[[Array], PyTree]:
+        mean = honest_mean(context)
+        return lambda tau: jax.tree.map(lambda m: -tau * m, mean)
+
+    return most_damaging(make_forge, min_strength, max_strength, num_strengths, search)

@@ -23,13 +23,6 @@ MaxStrength = Annotated[Scalar, Traced(**POSITIVE), OnlyIf("search", "grid"), "t
 NumStrengths = Annotated[int, Bounds(ge=1, le=1000), "number of strengths that are tried"]
 
 
-def check_strengths(min_strength: Scalar, max_strength: Scalar, num_strengths: int) -> None:
-    """Raises `ValueError` if the smallest strength exceeds the largest; traced numbers pass."""
-    is_traced = any(isinstance(strength, jax.core.Tracer) for strength in (min_strength, max_strength))
-    if num_strengths > 1 and not is_traced and min_strength > max_strength:
-        raise ValueError(f"min_strength: must be at most max_strength = {max_strength:g}, got {min_strength:g}")
-
-
 def most_damaging(
     make_forge: Callable[[AttackContext], Callable[[Array], PyTree]],
     min_strength: Scalar,
@@ -39,16 +32,24 @@ def most_damaging(
 ) -> Attack:
     """Malicious clients all send `make_forge(context)(strength)` with the most damaging strength of the search.
 
-    Raises `ValueError` as `check_strengths` does.
+    Raises `ValueError` if the smallest strength of a grid exceeds the largest; traced numbers pass.
     """
-    if search == "grid":
-        check_strengths(min_strength, max_strength, num_strengths)
+    is_traced = any(isinstance(strength, jax.core.Tracer) for strength in (min_strength, max_strength))
+    if search == "grid" and num_strengths > 1 and not is_traced and min_strength > max_strength:
+        raise ValueError(f"min_strength: must be at most max_strength = {max_strength:g}, got {min_strength:g}")
 
     def forge(context: AttackContext) -> PyTree:
+        make, mean = make_forge(context), honest_mean(context)
+
+        def damage(strength: Array) -> Array:
+            """The squared distance of the aggregate from the honest mean; -1 if it is not finite."""
+            update = aggregate_with(make(strength), context).update
+            squared_distance = squared_norm(jax.tree.map(lambda a, m: a.astype(jnp.float32) - m, update, mean))
+            return jnp.where(jnp.isfinite(squared_distance), squared_distance, -1.0)
+
         if search == "line":
-            return line_search(make_forge(context), num_strengths, context)
-        strengths = geometric_grid(min_strength, max_strength, num_strengths)
-        return most_damaging_update(make_forge(context), strengths, context)
+            return make(_line_search(damage, num_strengths))
+        return make(_best_of(geometric_grid(min_strength, max_strength, num_strengths), damage))
 
     return identical_updates(forge)
 
@@ -71,27 +72,22 @@ def aggregate_forged(forged: Updates, context: AttackContext) -> Aggregate:
     return context.aggregate(context.report._replace(updates=updates))
 
 
-def most_damaging_update(
-    forge: Callable[[Array], PyTree], strengths: Float[Array, " G"], context: AttackContext
-) -> PyTree:
-    """`forge(strength)` for the one of `strengths` that moves the aggregate farthest from the honest mean.
+def _best_of(strengths: Float[Array, " G"], damage: Callable[[Array], Array]) -> Float[Array, ""]:
+    """The one of `strengths` with the largest damage, of equal ones the first.
 
     The pipeline is mapped over the strengths: all at once, with the memory of G cohorts of updates, or one after
-    another on CPUs, whose caches hold the updates of one cohort. Ties go to the first strength. Strengths with a
-    non-finite aggregate are not chosen.
+    another on CPUs, whose caches hold the updates of one cohort.
     """
-    damage = damage_of(forge, context)
     damages = jax.lax.map(damage, strengths) if jax.default_backend() == "cpu" else jax.vmap(damage)(strengths)
-    return forge(strengths[jnp.argmax(damages)])
+    return strengths[jnp.argmax(damages)]
 
 
-def line_search(forge: Callable[[Array], PyTree], num_strengths: int, context: AttackContext) -> PyTree:
-    """`forge(strength)` for the best of `num_strengths` strengths, each the best one before plus a step.
+def _line_search(damage: Callable[[Array], Array], num_strengths: int) -> Float[Array, ""]:
+    """The best of `num_strengths` strengths, each the best one before plus a step.
 
     The step doubles after each strength that is better than all before, until the first that is not; from then on
     it shrinks each time. LPD-EPFL/byzfl, byzfl/attacks/attacks.py: `Optimal_InnerProductManipulation`.
     """
-    damage = damage_of(forge, context)
 
     def try_next(_: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         best, largest, step, expands = carry
@@ -104,16 +100,4 @@ def line_search(forge: Callable[[Array], PyTree], num_strengths: int, context: A
 
     zero = jnp.float32(0)
     start = zero, damage(zero), jnp.float32(FIRST_STEP), jnp.bool_(True)
-    return forge(jax.lax.fori_loop(1, num_strengths, try_next, start)[0])
-
-
-def damage_of(forge: Callable[[Array], PyTree], context: AttackContext) -> Callable[[Array], Float[Array, ""]]:
-    """The squared distance of the aggregate from the honest mean, by strength; -1 if it is not finite."""
-    mean = honest_mean(context)
-
-    def damage(strength: Array) -> Array:
-        update = aggregate_with(forge(strength), context).update
-        squared_distance = squared_norm(jax.tree.map(lambda a, m: a.astype(jnp.float32) - m, update, mean))
-        return jnp.where(jnp.isfinite(squared_distance), squared_distance, -1.0)
-
-    return damage
+    return jax.lax.fori_loop(1, num_strengths, try_next, start)[0]

@@ -1,7 +1,8 @@
-"""False numbers of examples, which rules that weight by m_k trust.
+"""False reports of losses and numbers of examples, which rules that weight by them trust.
 
-Wu, Jin, Hao, Yu: "Local Data Quantity-Aware Weighted Averaging for Federated Learning with Dishonest Clients", 2025,
-https://arxiv.org/abs/2504.12577
+Losses: the paper names them as a limit of ARFL (Sec. 6), since a client with a small loss gains weight. Numbers of
+examples: Wu, Jin, Hao, Yu: "Local Data Quantity-Aware Weighted Averaging for Federated Learning with Dishonest
+Clients", 2025, https://arxiv.org/abs/2504.12577
 """
 
 from typing import Annotated
@@ -11,6 +12,18 @@ import jax.numpy as jnp
 from fedsim.core.contracts import Attack
 from fedsim.core.settings import POSITIVE, Traced
 from fedsim.core.types import Array, CohortReport, PyTree, Scalar
+
+
+def fake_loss(
+    *, scale: Annotated[Scalar, Traced(**POSITIVE), "multiplies the reported training loss"] = 0.01
+) -> Attack:
+    """Malicious clients report `scale` times their training loss."""
+
+    def forge_report(state: PyTree, report: CohortReport, malicious: Array, key: Array) -> tuple[Array, Array]:
+        del state, malicious, key
+        return report.num_examples, scale * report.losses
+
+    return Attack(forge_report=forge_report)
 
 
 def fake_counts(
