@@ -1,4 +1,4 @@
-"""Flipped labels (the paper, "Experimental Setup")."""
+"""Flipped labels (the paper, "Experimental Setup"), and clients that agree on one (Sec. 6)."""
 
 from typing import Annotated, Literal
 
@@ -36,5 +36,16 @@ def flipping(
             classes = jax.random.randint(key, corrupted.shape, 0, jnp.max(data.y) + 1, data.y.dtype)
             new_labels = of_examples(classes)
         return data._replace(y=jnp.where(of_examples(corrupted), new_labels, data.y))
+
+    return Corruption(apply, frozenset({"y"}), require_classes)
+
+
+def collusion() -> Corruption:
+    """All labels of all corrupted clients become one class, drawn at random."""
+
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
+        del spec
+        new_label = jax.random.randint(key, (), 0, jnp.max(data.y) + 1, data.y.dtype)
+        return data._replace(y=jnp.where(expand_like(corrupted[example_owners(data)], data.y), new_label, data.y))
 
     return Corruption(apply, frozenset({"y"}), require_classes)
