@@ -1,4 +1,9 @@
-"""The paper's convolutional networks (section "Experimental Setup")."""
+"""Convolutional networks: the paper's (section "Experimental Setup"), and LeNet-5.
+
+LeNet-5 is in its usual modern form: relu, max pools, fully connected channels and a dense output layer. Y. LeCun, L.
+Bottou, Y. Bengio, P. Haffner: "Gradient-Based Learning Applied to Document Recognition", Proceedings of the IEEE
+86(11), 1998, http://yann.lecun.com/exdb/publis/pdf/lecun-01a.pdf.
+"""
 
 from typing import Annotated, Literal
 
@@ -8,6 +13,8 @@ from jax.nn.initializers import glorot_uniform
 
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, DataSpec
+
+SIDE = 32  # of LeNet-5's inputs: digits of 28 x 28, zero-padded
 
 
 class Cifar10CNN(nn.Module):
@@ -22,7 +29,7 @@ class Cifar10CNN(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         for number, features in enumerate((32, 64, 64)):
-            x = conv_relu(x, features, 3, number, pool=number < 2)
+            x = _conv_relu(x, features, 3, number, pool=number < 2)
         return _head(x, self.dense_size, self.num_classes)
 
 
@@ -38,11 +45,32 @@ class FemnistCNN(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         for number, features in enumerate((32, 64)):
-            x = conv_relu(x, features, 5, number, "SAME")
+            x = _conv_relu(x, features, 5, number, "SAME")
         return _head(x, self.dense_size, self.num_classes)
 
 
-def conv_relu(
+class LeNet5(nn.Module):
+    """Two 5x5 valid convolutions (6, 16), each pooled, dense 120, 84 and 10: 61,706 parameters on gray images.
+
+    x [B, H, W, C] in [0, 1], zero-padded to at least 32 x 32; logits [B, num_classes]. Glorot-uniform kernels.
+    """
+
+    num_classes: int = 10
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        rows, columns = (max(SIDE - side, 0) for side in x.shape[1:3])
+        widths = (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)
+        x = jnp.pad(x, ((0, 0), *widths, (0, 0)))
+        for number, features in enumerate((6, 16)):
+            x = _conv_relu(x, features, 5, number)
+        x = jnp.reshape(x, (x.shape[0], -1))
+        for size in (120, 84):
+            x = nn.relu(nn.Dense(size, kernel_init=glorot_uniform())(x))
+        return nn.Dense(self.num_classes, kernel_init=glorot_uniform())(x)
+
+
+def _conv_relu(
     x: Array, features: int, size: int, number: int, padding: Literal["SAME", "VALID"] = "VALID", pool: bool = True
 ) -> Array:
     """Relu of a `size` x `size` convolution of x [B, H, W, C], and a 2x2 max pool; Glorot-uniform.
@@ -74,3 +102,8 @@ def femnist_cnn(
 ) -> FemnistCNN:
     """The paper's network for FEMNIST."""
     return FemnistCNN(spec.num_outputs, dense_size)
+
+
+def lenet(spec: DataSpec) -> LeNet5:
+    """LeNet-5 for images like `spec`."""
+    return LeNet5(spec.num_outputs)

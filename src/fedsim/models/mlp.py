@@ -1,4 +1,4 @@
-"""A multilayer perceptron."""
+"""A multilayer perceptron, and one without hidden layers: multinomial logistic or linear regression."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -35,3 +35,18 @@ def mlp(
 ) -> MLP:
     """The perceptron for data like `spec`."""
     return MLP(spec.num_outputs, hidden_sizes, dropout_rate)
+
+
+class Logistic(nn.Module):
+    """A dense layer on the flattened input [B, *feature]; logits [B, num_classes]. The kernel is Glorot-uniform."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        return nn.Dense(self.num_classes, kernel_init=glorot_uniform())(x.reshape(x.shape[0], -1))
+
+
+def logistic(spec: DataSpec) -> Logistic:
+    """The regression for data like `spec`; its loss is convex."""
+    return Logistic(spec.num_outputs)
