@@ -14,6 +14,9 @@ import optax
 from fedsim.core.settings import POSITIVE, Bounds, Traced
 from fedsim.core.types import Array, PyTree, Scalar
 
+FirstDecay = Annotated[Scalar, Traced(ge=0, lt=1), "decay of the first moment"]
+SecondDecay = Annotated[Scalar, Traced(ge=0, lt=1), "decay of the second moment"]
+Adaptivity = Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"]
 BiasCorrection = Annotated[bool, "divide the moments by 1 - decay^t, as optax does; false: the paper's Algorithm 2"]
 
 
@@ -31,9 +34,9 @@ def sgd(
 def adam(
     learning_rate: Scalar,
     *,
-    b1: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the first moment"] = 0.9,
-    b2: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the second moment"] = 0.99,
-    eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3,
+    b1: FirstDecay = 0.9,
+    b2: SecondDecay = 0.99,
+    eps: Adaptivity = 1e-3,
     bias_correction: BiasCorrection = True,
 ) -> optax.GradientTransformation:
     """FedAdam, with the paper's defaults."""
@@ -45,9 +48,9 @@ def adam(
 def yogi(
     learning_rate: Scalar,
     *,
-    b1: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the first moment"] = 0.9,
-    b2: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the second moment"] = 0.99,
-    eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3,
+    b1: FirstDecay = 0.9,
+    b2: SecondDecay = 0.99,
+    eps: Adaptivity = 1e-3,
     bias_correction: BiasCorrection = True,
 ) -> optax.GradientTransformation:
     """FedYogi, with the paper's defaults."""
@@ -59,7 +62,7 @@ def yogi(
 def adagrad(
     learning_rate: Scalar,
     *,
-    eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3,
+    eps: Adaptivity = 1e-3,
     initial: Annotated[Scalar | None, Traced(ge=0, le=1e30), "first v, 0 in Flower; default: tau^2"] = None,
 ) -> optax.GradientTransformation:
     """FedAdagrad without momentum: steps of learning rate x g / (sqrt(v) + tau), v = `initial` + the sum of all g^2.

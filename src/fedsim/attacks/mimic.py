@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from fedsim.attacks.honest import broadcast_update, deviations_from, honest_mask, honest_mean, to_float32
 from fedsim.core.contracts import Attack, AttackContext
@@ -62,13 +62,15 @@ def mimic(
         del key
         if target == "fixed":
             return _copy_row(_next_row(client_id, context), context), state
+        honest, ids = honest_mask(context), context.report.client_ids
         learned = _learn(state, context)
         is_learning = state.round < warmup
-        updates_state = is_learning & jnp.any(honest_mask(context))
+        updates_state = is_learning & jnp.any(honest)
         state = jax.tree.map(lambda new, old: jnp.where(updates_state, new, old), learned, state)
-        extreme, is_target = _extreme_row(state.direction, context), _is_client(state.target_id, context)
+        extreme = jnp.argmax(jnp.where(honest, inner_products(context.report.updates, state.direction), -jnp.inf))
+        is_target = honest & (ids == state.target_id)
         row = jnp.where(~is_learning & jnp.any(is_target), jnp.argmax(is_target), extreme)
-        target_id = jnp.where(updates_state, context.report.client_ids[extreme], state.target_id)
+        target_id = jnp.where(updates_state, ids[extreme], state.target_id)
         return _copy_row(row, context), state._replace(target_id=target_id)
 
     return Attack(init, forge_updates=forge_updates)
@@ -99,16 +101,6 @@ def _normalize(vector: PyTree, default: PyTree) -> PyTree:
     length = jnp.sqrt(squared_norm(vector))
     scale = 1 / nonzero(length)
     return jax.tree.map(lambda a, b: jnp.where(length > 0, scale * a, b), vector, default)
-
-
-def _extreme_row(direction: PyTree, context: AttackContext) -> Int[Array, ""]:
-    """The row of the honest client that is farthest along `direction`."""
-    return jnp.argmax(jnp.where(honest_mask(context), inner_products(context.report.updates, direction), -jnp.inf))
-
-
-def _is_client(client_id: Array, context: AttackContext) -> Bool[Array, " K"]:
-    """Which rows are the client with this id, if it is honest."""
-    return honest_mask(context) & (context.report.client_ids == client_id)
 
 
 def _next_row(client_id: Array | int, context: AttackContext) -> Int[Array, ""]:
