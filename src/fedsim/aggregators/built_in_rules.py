@@ -1,7 +1,7 @@
 """The built-in rules, in the order of lists and pages."""
 
 from fedsim.aggregators.fedavg import fedavg as fedavg
-from fedsim.aggregators.rfa import rfa as rfa
+from fedsim.aggregators.geometric_median import rfa as rfa
 from fedsim.aggregators.krum import multi_krum as multi_krum
 from fedsim.aggregators.cfl import cfl as cfl
 from fedsim.aggregators.arfl import arfl as arfl
@@ -18,7 +18,7 @@ from fedsim.aggregators.zeno import zeno as zeno
 from fedsim.aggregators.subsets import mda as mda
 from fedsim.aggregators.subsets import smea as smea
 from fedsim.aggregators.caf import caf as caf
-from fedsim.aggregators.autogm import autogm as autogm
+from fedsim.aggregators.geometric_median import autogm as autogm
 from fedsim.aggregators.signguard import signguard as signguard
 from fedsim.aggregators.foolsgold import foolsgold as foolsgold
 from fedsim.aggregators.flame import flame as flame

@@ -1,20 +1,24 @@
-"""Pre-aggregators that limit the norm of an update: clipping to it, and zeroing beyond it.
+"""Pre-aggregators that limit the norms of updates: clipping, also to a norm of the cohort, and zeroing.
 
 Clipping: Sun, Kairouz, Suresh, McMahan: "Can You Really Backdoor Federated Learning?", 2019,
-https://arxiv.org/abs/1911.07963. Zeroing: TensorFlow Federated, `tff.aggregators.zeroing_factory`,
+https://arxiv.org/abs/1911.07963. ARC, adaptive robust clipping: Allouah, Guerraoui, Gupta, Jellouli, Rizk, Stephan:
+"Adaptive Gradient Clipping for Robust Federated Learning", ICLR 2025, https://arxiv.org/abs/2405.14432. Zeroing:
+TensorFlow Federated, `tff.aggregators.zeroing_factory`,
 https://www.tensorflow.org/federated/api_docs/python/tff/aggregators/zeroing_factory
 """
 
 from typing import Annotated, Literal
 
+import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.norms import clip_updates, largest_elements
+from fedsim.aggregators.norms import clip_factors, largest_elements
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority
 from fedsim.core.contracts import PreAggregator
 from fedsim.core.server import mask_invalid
 from fedsim.core.settings import POSITIVE, Traced
-from fedsim.core.trees import squared_norms
-from fedsim.core.types import Array, CohortReport, Scalar
+from fedsim.core.trees import cast_like, expand_like, safe_sqrt, squared_norms
+from fedsim.core.types import Array, CohortReport, PyTree, Scalar
 
 
 def clipping(
@@ -24,7 +28,27 @@ def clipping(
 
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:
         del key
-        return report._replace(updates=clip_updates(report.updates, threshold))
+        return report._replace(updates=_clip(report.updates, threshold))
+
+    return pre_aggregate
+
+
+def arc(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> PreAggregator:
+    """The floor(2 (f / K) (K - f)) updates of the largest norms are clipped to the next largest norm.
+
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K, and f = 0 clips nothing. Raises
+    `ValueError` if 2 f >= K for the whole cohort.
+    """
+
+    def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:
+        del key
+        num_valid = jnp.sum(report.valid)
+        f = assumed_minority(num_byzantine, report)
+        num_clipped = 2 * f * (num_valid - f) // jnp.maximum(num_valid, 1)
+        norms = safe_sqrt(squared_norms(report.updates))
+        descending = -jnp.sort(jnp.where(report.valid, -norms, jnp.inf))
+        radius = jnp.where(num_valid > 0, descending[num_clipped], 0.0)
+        return report._replace(updates=_clip(report.updates, radius))
 
     return pre_aggregate
 
@@ -42,3 +66,9 @@ def zeroing(
         return report._replace(updates=mask_invalid(report.updates, norms <= threshold))
 
     return pre_aggregate
+
+
+def _clip(updates: PyTree, radius: Array | float) -> PyTree:
+    """`updates` [K, ...], each clipped to norm `radius`; integers are rounded."""
+    factors = clip_factors(updates, radius)
+    return jax.tree.map(lambda u: cast_like(expand_like(factors, u) * u, u), updates)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.weighting import equal_weights, normalize
-from fedsim.core.trees import cast_like, expand_like, nonzero, safe_sqrt, squared_norms, weighted_sum
+from fedsim.core.trees import nonzero, safe_sqrt, squared_norms, weighted_sum
 from fedsim.core.types import Array, CohortReport, PyTree, Variables
 
 
@@ -25,12 +25,6 @@ def clip_factors(updates: PyTree, radius: Array | float) -> Array:
     """The factors [K], from 0 to 1, that clip each update of `updates` [K, ...] to norm `radius`."""
     norms = safe_sqrt(squared_norms(updates))
     return jnp.where(norms > radius, radius / nonzero(norms), 1.0)
-
-
-def clip_updates(updates: PyTree, radius: Array | float) -> PyTree:
-    """`updates` [K, ...], each clipped to norm `radius`; integers are rounded."""
-    factors = clip_factors(updates, radius)
-    return jax.tree.map(lambda u: cast_like(expand_like(factors, u) * u, u), updates)
 
 
 def clipped_mean(report: CohortReport, mask: Array, radius: Array) -> tuple[PyTree, Array]:
