@@ -155,15 +155,6 @@ def test_a_round_with_the_loss_as_objective():
     assert np.isfinite(one_round(attack, rules.zeno(num_byzantine=1), optax.sgd(0.5))[1])
 
 
-def test_without_honest_clients_zeros_are_sent():
-    context = make_context(rules.fedavg(), jnp.ones((2, 3)), 2)._replace(malicious=jnp.ones(4, bool))
-    attack = ascent(num_steps=1)
-    state = attack.init(context.variables, context.report.num_examples)._replace(sent={"w": jnp.ones(3)})
-    forged, next_state = attack.forge_updates(state, context, KEY)
-    assert not np.asarray(forged["w"]).any()
-    np.testing.assert_array_equal(next_state.sent["w"], state.sent["w"])
-
-
 def optimum_of_krum(x, candidates):
     """Krum's largest distance from the mean of `x` [h, d] if one malicious client sends any of `candidates` [n, d]."""
     h = len(x)

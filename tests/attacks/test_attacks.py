@@ -1,4 +1,4 @@
-"""False losses and flipped signs; tests/testing checks the contract of all attacks."""
+"""False losses, flipped signs, and attacks without honest clients; tests/testing checks the contract of all attacks."""
 
 import chex
 import jax
@@ -10,9 +10,8 @@ import fedsim
 from fedsim.attacks import fake_loss, none, sign_flip
 from fedsim.core.contracts import AttackContext
 from fedsim.core.types import CohortReport
+from tests.attacks.contexts import KEY, first_update, make_context, rows
 from tests.conftest import COUNTS, make_simulation
-
-KEY = jax.random.key(5)
 
 
 def test_fake_loss_and_sign_flip():
@@ -25,6 +24,28 @@ def test_fake_loss_and_sign_flip():
     forged, _ = sign_flip(scale=3.0).forge_updates((), AttackContext(report, malicious, None, None), KEY)
     np.testing.assert_allclose(forged["w"][1], [-9, -12])
     assert (fake_loss().forge_updates, sign_flip().forge_report, none()) == (None, None, fedsim.Attack())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *((name, {}) for name in ("ipm", "alie", "min_max", "min_sum", "fang", "mimic")),
+        ("fang", {"against": "krum"}),
+        ("mimic", {"target": "fixed"}),
+        *((name, {"num_strengths": 2}) for name in ("optimal_ipm", "optimal_alie")),
+        ("ascent", {"num_steps": 1}),
+    ],
+)
+def test_without_honest_clients_zeros_are_sent_and_nothing_is_learned(name, settings):
+    aggregate = lambda report: fedsim.aggregators.fedavg().aggregate((), report, KEY)[0]
+    context = make_context(malicious=np.ones(8, bool), aggregate=aggregate)
+    variables = first_update(context)
+    attack = getattr(fedsim.attacks, name)(**settings)
+    state = jax.tree.map(lambda a: a + 1, attack.init(variables, context.report.num_examples))
+    forge = jax.jit(lambda state: attack.forge_updates(state, context._replace(variables=variables), KEY))
+    forged, next_state = forge(state)
+    assert not rows(forged).any()
+    chex.assert_trees_all_equal(next_state, state)
 
 
 def test_a_false_loss_increases_the_weight_under_arfl(dataset, data):

@@ -70,10 +70,9 @@ def test_lambda_is_the_largest_with_which_krum_selects_a_malicious_client():
 
 
 @pytest.mark.parametrize("against", ["krum", "trimmed_mean"])
-@pytest.mark.parametrize("num_honest", [0, 1])
-def test_updates_are_finite_with_few_honest_clients_and_zero_without(against, num_honest):
-    context = make_context_with_model(malicious=np.arange(8) >= num_honest)
+def test_updates_are_finite_with_one_honest_client(against):
+    context = make_context_with_model(malicious=np.arange(8) >= 1)
     aggregate = lambda report: multi_krum().aggregate((), report, KEY)[0]
     forged = forge(fang(against=against), context._replace(aggregate=aggregate))
     assert np.isfinite(forged).all()
-    assert forged.any() == (num_honest > 0)
+    assert forged.any()

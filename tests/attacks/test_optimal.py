@@ -92,9 +92,3 @@ def test_strengths_with_non_finite_aggregates_are_ignored():
     )
     context = make_context()._replace(aggregate=aggregate)
     np.testing.assert_allclose(forge(optimal_ipm(min_strength=0.1), context), forge(ipm(tau=0.1), context), rtol=1e-4)
-
-
-def test_without_honest_clients_zeros_are_sent():
-    context = make_context_with_rule(RULES["fedavg"], malicious=np.ones(8, bool))
-    for attack in (optimal_ipm(num_strengths=2), optimal_alie(num_strengths=2)):
-        assert not forge(attack, context).any()

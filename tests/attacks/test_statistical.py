@@ -107,24 +107,12 @@ def test_min_sum(perturbation, bound):
 
 
 @pytest.mark.parametrize("attack", [ipm(), alie(), alie(z=2.0), min_max(), min_max(perturbation="std"), min_sum()])
-def test_with_few_honest_clients(attack):
-    """Without honest clients: zeros. With one: a multiple of its update."""
-    none = make_context(malicious=np.ones(8, bool))
-    assert not forge(attack, none).any()
+def test_one_honest_client_gives_a_multiple_of_its_update(attack):
     single = make_context(malicious=ONE_HONEST)
     x, forged = honest_rows(single), forge(attack, single)
     assert len(x) == 1
     factor = forged[0] @ x[0] / (x[0] @ x[0])
     np.testing.assert_allclose(forged, np.broadcast_to(factor * x, forged.shape), atol=1e-6)
-
-
-@pytest.mark.parametrize("attack", [ipm(), alie(z=1.0), min_max(), min_sum(), gaussian(center="mean")])
-def test_updates_of_corrupted_and_invalid_clients_are_ignored(attack):
-    context = make_context()
-    change = lambda u: jnp.where(np.reshape(VALID & ~MALICIOUS, (-1, *[1] * (u.ndim - 1))), u, 50.0)
-    report = context.report._replace(updates=jax.tree.map(change, context.report.updates))
-    other = context._replace(report=report)
-    np.testing.assert_allclose(forge(attack, other), forge(attack, context), atol=1e-5)
 
 
 def test_integer_statistics_stay_integers():
