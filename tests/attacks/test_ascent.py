@@ -26,20 +26,28 @@ def make_context(rule, honest, f, next_loss=None):
     return fedsim.AttackContext(report, ids >= len(honest), {"w": x[0]}, aggregate, next_loss)
 
 
-def distances(rule, f, cohorts, attack=None):
-    """The aggregate's distance from the mean of each of `cohorts`, in one program."""
-    attack = ascent() if attack is None else attack
+def attacked(attack, rule, f, next_loss=None):
+    """`(honest updates [h, d], state of the attack) -> (aggregate [d], next state)`, in one program."""
 
     @jax.jit
-    def distance(honest):
-        context = make_context(rule, honest, f)
-        state = attack.init(context.variables, context.report.num_examples)
-        forged, _ = attack.forge_updates(state, context, KEY)
+    def aggregate(honest, state):
+        context = make_context(rule, honest, f, next_loss)
+        forged, state = attack.forge_updates(state, context, KEY)
         updates = {"w": jnp.concatenate([honest, forged["w"][len(honest) :]])}
-        update = context.aggregate(context.report._replace(updates=updates)).update
-        return jnp.linalg.norm(update["w"] - jnp.mean(honest, axis=0))
+        return context.aggregate(context.report._replace(updates=updates)).update["w"], state
 
-    return np.array([distance(jnp.asarray(honest, jnp.float32)) for honest in cohorts])
+    return lambda honest, state: aggregate(jnp.asarray(honest, jnp.float32), state)
+
+
+def initial_state(attack, d):
+    return attack.init({"w": jnp.zeros(d)}, jnp.ones(1, int))
+
+
+def distances(rule, f, cohorts, attack=None):
+    """The aggregate's distance from the mean of each of `cohorts`."""
+    attack = ascent() if attack is None else attack
+    aggregate, state = attacked(attack, rule, f), initial_state(attack, cohorts[0].shape[1])
+    return np.array([np.linalg.norm(aggregate(honest, state)[0] - honest.mean(axis=0)) for honest in cohorts])
 
 
 def cohorts(h, d, scale=1.0):
@@ -75,23 +83,15 @@ def clip(x, bound):
     return x * np.minimum(1, bound / np.linalg.norm(x, axis=1))[:, None]
 
 
-def aggregate_of(attack, context, state):
-    """The aggregate after the attack, float64, and the attack's next state."""
-    forged, state = attack.forge_updates(state, context, KEY)
-    updates = jax.tree.map(lambda a, b: jnp.where(context.malicious[:, None], a, b), forged, context.report.updates)
-    return np.asarray(context.aggregate(context.report._replace(updates=updates)).update["w"], float), state
-
-
 def test_drift_goes_on_where_earlier_rounds_went():
     """The mean of clipped norms then moves by f M / K along the first round's shift."""
     h, f, bound = 8, 3, 1.5
     (first, second, *_), rule, attack = cohorts(h, 6), rules.norm_clipping(threshold=bound), ascent(objective="drift")
-    contexts = [make_context(rule, jnp.asarray(x), f) for x in (first, second)]
-    state = attack.init(contexts[0].variables, contexts[0].report.num_examples)
-    update, state = aggregate_of(attack, contexts[0], state)
+    aggregate = attacked(attack, rule, f)
+    update, state = aggregate(first, initial_state(attack, 6))
     drift = update - first.mean(axis=0)
     np.testing.assert_allclose(state.drift["w"], drift, rtol=1e-4, atol=1e-5)
-    update, state = aggregate_of(attack, contexts[1], state)
+    update, state = aggregate(second, state)
     largest = clip(second, bound).sum(axis=0) @ drift / (h + f) + f * bound / (h + f) * np.linalg.norm(drift)
     assert 0.99 * largest <= update @ drift <= (1 + 1e-5) * largest
 
@@ -101,9 +101,8 @@ def test_the_loss_after_the_step_is_as_large_as_it_can_be():
     h, f, bound, center = 8, 3, 1.5, np.arange(6.0) / 3
     x = cohorts(h, 6)[0]
     loss = lambda aggregate, mask, key: jnp.sum((aggregate.update["w"] - center) ** 2) / jnp.sum(mask)
-    context = make_context(rules.norm_clipping(threshold=bound), jnp.asarray(x), f, loss)
     attack = ascent(objective="loss")
-    update, _ = aggregate_of(attack, context, attack.init(context.variables, context.report.num_examples))
+    update, _ = attacked(attack, rules.norm_clipping(threshold=bound), f, loss)(x, initial_state(attack, 6))
     farthest = np.linalg.norm(clip(x, bound).sum(axis=0) / (h + f) - center) + f * bound / (h + f)
     assert 0.99 * farthest <= np.linalg.norm(update - center) <= (1 + 1e-5) * farthest
 
@@ -129,7 +128,7 @@ def one_round(attack, rule, optimizer):
         root=fedsim.Examples(jnp.asarray(x), jnp.asarray(y)),
     )
     hparams = fedsim.HParams(learning_rate=0.3)
-    state, _ = simulation.round(simulation.init(KEY, train, hparams), train, hparams)
+    state, _ = jax.jit(lambda train: simulation.round(simulation.init(KEY, train, hparams), train, hparams))(train)
     kernel, bias = (np.asarray(state.variables.params["Dense_0"][name], float) for name in ("kernel", "bias"))
     logits = np.float64(x[:3]) @ kernel + bias
     losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(3), y[:3]]
@@ -179,11 +178,11 @@ def test_krum_on_the_line_and_in_the_plane():
         assert np.median(found) >= 0.99, found
 
 
-@pytest.mark.parametrize("name", ["signguard", "multi_krum", "bulyan", "rfa", "caf"])
+@pytest.mark.parametrize("name", ["signguard", "multi_krum", "caf"])
 def test_nowhere_less_damaging_than_attacks_along_a_line(name):
     h, f = 11, 2
     make = getattr(rules, name)
-    rule = make(num_byzantine=f) if name in ("multi_krum", "bulyan", "caf") else make()
+    rule = make(num_byzantine=f) if name != "signguard" else make()
     found = distances(rule, f, cohorts(h, 8))
     for attack in (optimal_alie(num_strengths=8), optimal_ipm(num_strengths=8), min_max()):
         assert (found >= distances(rule, f, cohorts(h, 8), attack) * (1 - 1e-4)).all()
