@@ -1,6 +1,8 @@
 """Server optimizers against the formulas of "Adaptive Federated Optimization" and of momentum, in float64."""
 
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from fedsim import HParams
@@ -9,11 +11,6 @@ from tests.algorithms.reference import RATE, WHOLE, Reference, cohort_weights, m
 
 SERVER_RATE, B1, B2, TAU, DECAY = 0.05, 0.8, 0.95, 1e-2, 0.3
 YOGI_START = 1e-6  # optax's; the paper's is tau squared
-
-
-@pytest.fixture(scope="module")
-def dataset():
-    return make_clients(WHOLE)
 
 
 def correct_bias(average, decay, t):
@@ -82,8 +79,26 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_server_steps_along_the_mean_update(name, dataset):
+def test_steps_follow_the_formulas(name):
+    """Of five rounds with random mean updates."""
     make, step = CASES[name]
+    optimizer, rng, expected_state = make(SERVER_RATE), np.random.default_rng(0), None
+    p = rng.normal(size=15)
+    params = jnp.asarray(p, jnp.float32)
+    state = optimizer.init(params)
+    for t in range(1, 6):
+        delta = rng.normal(size=15)
+        change, state = optimizer.update(jnp.asarray(-delta, jnp.float32), state, params)
+        params = optax.apply_updates(params, change)
+        delta = delta - DECAY * p if name == "weight decay" else delta
+        expected_state, move = step(expected_state, delta, t)
+        p = p + move
+        np.testing.assert_allclose(params, p, rtol=2e-4, atol=2e-5)
+
+
+def test_the_server_steps_along_the_mean_update():
+    dataset = make_clients(WHOLE)
+    make, step = CASES["weight decay"]
     p, state, records = simulate(
         dataset,
         WHOLE,
@@ -94,7 +109,6 @@ def test_the_server_steps_along_the_mean_update(name, dataset):
     reference, optimizer_state = Reference(dataset, WHOLE), None
     for t, (clients, weights) in enumerate(cohort_weights(records), 1):
         delta = sum(weight * (reference.train(i, p) - p) for i, weight in zip(clients, weights, strict=True))
-        delta = delta - DECAY * p if name == "weight decay" else delta
-        optimizer_state, move = step(optimizer_state, delta, t)
+        optimizer_state, move = step(optimizer_state, delta - DECAY * p, t)
         p = p + move
     np.testing.assert_allclose(to_vector(state.variables.params), p, rtol=2e-4, atol=2e-5)
