@@ -16,7 +16,7 @@ from fedsim.aggregators.cfl import bipartition
 from fedsim.aggregators.geometry import cosine_similarities
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import find
-from fedsim.core.trees import gram_matrix, squared_distances
+from fedsim.core.trees import gram_matrix
 from fedsim.core.types import CohortReport
 
 KEY = jax.random.key(0)
@@ -24,11 +24,11 @@ KEY = jax.random.key(0)
 
 def report_of(updates, num_examples=None, valid=None) -> CohortReport:
     k = len(updates)
-    num_examples = jnp.asarray(np.full(k, 10) if num_examples is None else num_examples, jnp.int32)
-    valid = jnp.ones(k, bool) if valid is None else jnp.asarray(valid)
+    num_examples = np.full(k, 10) if num_examples is None else np.asarray(num_examples)
+    valid = np.ones(k, bool) if valid is None else valid
     half = np.shape(updates)[1] // 2  # two leaves, so that sums over leaves are tested
-    tree = {"a": jnp.asarray(updates[:, :half], jnp.float32), "b": jnp.asarray(updates[:, half:], jnp.float32)}
-    return CohortReport(jnp.arange(k), num_examples, jnp.ones(k), tree, valid)
+    tree = {"a": updates[:, :half], "b": updates[:, half:]}
+    return jax.tree.map(jnp.asarray, CohortReport(np.arange(k), num_examples, np.ones(k), tree, valid))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -42,7 +42,7 @@ rfa_of = cache(rfa)  # compiled once for each number of iterations
 @pytest.mark.parametrize("name", KINDS["server.aggregator"].built_in)
 def test_only_arfl_has_client_weights(name):
     rule = find("server.aggregator", name).make()
-    alpha = rule.client_weights(rule.init({}, jnp.asarray([3, 4]), jnp.asarray([1.0, 2.0])))
+    alpha = jax.eval_shape(lambda *clients: rule.client_weights(rule.init({}, *clients)), np.ones(2, int), np.ones(2))
     assert (alpha is not None) == (name == "arfl")
 
 
@@ -70,15 +70,6 @@ def test_rfa_matches_weiszfeld_in_float64(seed, program):
         weiszfeld(updates, num_examples, num_iters, 1e-5, start),
         atol=2e-4,
     )
-
-
-def test_rfa_distinguishes_near_equal_updates():
-    """Without centering, float32 inner products of near-equal updates lose their distances."""
-    rng = np.random.default_rng(0)
-    updates = (10 + 1e-3 * rng.normal(size=(8, 40))).astype(np.float32)
-    updates[0] += 0.01
-    expected = weiszfeld(updates, np.full(8, 10), 4, 1e-5)
-    np.testing.assert_allclose(weights_of(rfa(), report_of(updates)), expected, rtol=2e-3)
 
 
 def krum(updates, num_examples, valid, f, num_selected):
@@ -140,12 +131,6 @@ def test_multi_krum_breaks_ties_by_client_id():
     np.testing.assert_allclose(weights_of(multi_krum(num_byzantine=0, num_selected=2), same), [0, 0.5, 0, 0.5])
 
 
-def test_multi_krum_excludes_the_outlier():
-    updates = np.random.default_rng(0).normal(size=(9, 4))
-    updates[4] += 1e6
-    assert weights_of(multi_krum(), report_of(updates))[4] == 0
-
-
 cosines_of = jax.jit(lambda updates: cosine_similarities(gram_matrix({"u": updates})))
 bipartition_of = jax.jit(bipartition)
 
@@ -182,14 +167,3 @@ def test_cfl_keeps_the_larger_group_or_all_clients():
     np.testing.assert_allclose(weights_of(cfl(threshold=-1.0), report_of(updates)), np.full(5, 0.2), atol=1e-6)
     tie = report_of(np.stack([direction, direction, -direction, -direction]), num_examples=[1, 1, 5, 1])
     np.testing.assert_allclose(weights_of(cfl(), tie), [0, 0, 5 / 6, 1 / 6], atol=1e-6)  # the tie goes to more examples
-
-
-def test_distances_and_cosines():
-    u = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
-    u[2] = 0
-    inner = gram_matrix({"a": jnp.asarray(u[:, :3]), "b": jnp.asarray(u[:, 3:]).reshape(5, 2, 2)})
-    np.testing.assert_allclose(squared_distances(inner), ((u[:, None] - u[None]) ** 2).sum(-1), atol=1e-4)
-    norms = np.linalg.norm(u, axis=1)
-    with np.errstate(invalid="ignore"):
-        expected = np.nan_to_num(u @ u.T / np.outer(norms, norms))
-    np.testing.assert_allclose(cosine_similarities(inner), expected, atol=1e-6)

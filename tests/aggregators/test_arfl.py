@@ -139,12 +139,13 @@ def test_losses_are_updated_after_the_weights():
         ids, num_examples[ids], jnp.asarray([0.5, jnp.nan]), {"w": jnp.ones((2, 1))}, jnp.ones(2, bool)
     )
     report = report._replace(valid=jnp.asarray([True, False]))
-    aggregate, new = rule.aggregate(state, report, jax.random.key(0))
+    step = jax.jit(rule.aggregate)
+    aggregate, new = step(state, report, jax.random.key(0))
     np.testing.assert_allclose(aggregate.weights, [0, 0])  # client 3 had no weight yet, client 1 did not report
     np.testing.assert_allclose(new.losses, [1, 1, 1, 0.5])  # NaN: the last loss is kept
     np.testing.assert_allclose(new.alpha, arfl_weights(new.losses, num_examples, 1.0)[0])
     assert new.alpha[3] > new.alpha[0]
-    _, ruined = rule.aggregate(new, report._replace(losses=jnp.asarray([jnp.inf, 1.0])), jax.random.key(0))
+    _, ruined = step(new, report._replace(losses=jnp.asarray([jnp.inf, 1.0])), jax.random.key(0))
     assert ruined.alpha[3] == 0  # a non-finite loss is kept as reported
 
 

@@ -120,7 +120,7 @@ def test_quantization_is_unbiased_and_on_its_grid(bits):
 def test_adaptive_clipping_matches_its_recursion_over_rounds(zeroes, weighting):
     """Z grows until an outlier in each round is not zeroed any more."""
     rule = adaptive_clipping(quantile=0.8, threshold=1.0, learning_rate=0.2, zeroing=zeroes, weighting=weighting)
-    state, c, z = rule.init((), None, None), 1.0, 10.0
+    aggregate_of, state, c, z = jax.jit(rule.aggregate), rule.init((), None, None), 1.0, 10.0
     number_zeroed = []
     for seed in range(6):
         valid = np.arange(11) != seed
@@ -134,7 +134,7 @@ def test_adaptive_clipping_matches_its_recursion_over_rounds(zeroes, weighting):
         sent = np.where(is_zeroed[:, None], 0, x)
         norms = np.linalg.norm(sent, axis=1)
         factors = np.minimum(1, c / np.maximum(norms, 1e-9))
-        aggregate, state = jax.jit(rule.aggregate)(state, report_of(x, valid), KEY)
+        aggregate, state = aggregate_of(state, report_of(x, valid), KEY)
         assert aggregate.info["threshold"] == pytest.approx(c, rel=1e-5)
         np.testing.assert_allclose(flat(aggregate.update), m * factors @ sent / m.sum(), atol=1e-5)
         weights = m * factors * ~is_zeroed
@@ -143,9 +143,9 @@ def test_adaptive_clipping_matches_its_recursion_over_rounds(zeroes, weighting):
         assert state.clip == pytest.approx(c, rel=1e-5)
         assert not zeroes or state.zero == pytest.approx(z, rel=1e-5)
     assert sum(number_zeroed) == (3 if zeroes else 0)
-    all_zeroed, _ = rule.aggregate(rule.init((), None, None), report_of(np.full_like(x, 30.0), valid), KEY)
+    all_zeroed, _ = aggregate_of(rule.init((), None, None), report_of(np.full_like(x, 30.0), valid), KEY)
     assert np.any(flat(all_zeroed.update)) != zeroes
     np.testing.assert_allclose(all_zeroed.weights, m / m.sum(), atol=1e-6)
-    no_valid_clients, after = rule.aggregate(state, report_of(x, np.zeros(11, bool)), KEY)
+    no_valid_clients, after = aggregate_of(state, report_of(x, np.zeros(11, bool)), KEY)
     assert not np.any(flat(no_valid_clients.update))
     assert after.clip == state.clip

@@ -16,9 +16,9 @@ KEY = jax.random.key(0)
 def report_of(updates, valid=None) -> CohortReport:
     k = len(updates)
     valid = np.ones(k, bool) if valid is None else np.asarray(valid)
-    x = jnp.asarray(np.where(valid[:, None], updates, 0), jnp.float32)
+    x = np.where(valid[:, None], updates, 0)
     tree = Variables({"a": x[:, :2], "b": x[:, 2:].reshape(k, 1, -1)}, {})
-    return CohortReport(jnp.arange(k), jnp.arange(1, k + 1), jnp.ones(k), tree, jnp.asarray(valid))
+    return jax.tree.map(jnp.asarray, CohortReport(np.arange(k), np.arange(1, k + 1), np.ones(k), tree, valid))
 
 
 def flat(update) -> np.ndarray:
@@ -176,17 +176,11 @@ def test_dnc_with_sampled_parameters_drops_colluding_clients():
 
 
 @pytest.mark.parametrize("rule", [krum(num_byzantine=2), bulyan(num_byzantine=2), dnc(num_byzantine=2)])
-def test_outliers_have_no_weight_and_rules_are_equivariant(rule):
-    x, order = updates_of(0), np.random.default_rng(1).permutation(11)
+def test_outliers_have_no_weight(rule):
+    x = updates_of(0)
     x[[2, 6]] = [[1e9], [-2e9]]
     update, weights, _ = result(rule, report_of(x))
     honest = np.delete(x, [2, 6], axis=0)
     assert (weights[[2, 6]] == 0).all()
     assert (update >= honest.min(axis=0) - 1e-5).all()
     assert (update <= honest.max(axis=0) + 1e-5).all()
-    x[[2, 6]] = [[90.0], [-80.0]]
-    update, weights, _ = result(rule, report_of(x))
-    # Ids go with their clients: of two that are each other's only neighbor, Bulyan takes the lower id.
-    moved, moved_weights, _ = result(rule, report_of(2 * x[order] + 1)._replace(client_ids=jnp.asarray(order)))
-    np.testing.assert_allclose(moved, 2 * update + 1, atol=1e-4)
-    np.testing.assert_allclose(moved_weights, weights[order], atol=1e-6)

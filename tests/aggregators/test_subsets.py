@@ -1,5 +1,6 @@
 """MDA and SMEA against all subsets in float64, one by one; FABA and MoNNA against their definitions."""
 
+from functools import partial
 from itertools import combinations
 
 import jax
@@ -66,20 +67,14 @@ def test_ties_keep_the_lower_ids():
 
 @pytest.mark.parametrize("rule", [mda, smea])
 def test_outliers_are_dropped_and_f_0_gives_the_mean(rule):
-    x, order = updates_of(1, K), np.random.default_rng(1).permutation(K)
+    x = updates_of(1, K)
     x[[2, 5, 6]] = [[1e9], [-2e9], [1e9]]
     aggregate = jax.jit(lambda report: rule(num_byzantine=F).aggregate((), report, KEY)[0])
     honest = np.isin(np.arange(K), [2, 5, 6], invert=True)
     result = aggregate(report_of(x))
     np.testing.assert_allclose(result.weights, honest / 6, atol=1e-6)
     np.testing.assert_allclose(flat(result.update), x[honest].mean(axis=0), atol=1e-5)
-    x[[2, 5, 6]] = [[9.0], [-8.0], [7.0]]
-    result, moved = (
-        aggregate(report_of(x)),
-        aggregate(report_of(2 * x[order] + 1)._replace(client_ids=jnp.asarray(order))),
-    )
-    np.testing.assert_allclose(flat(moved.update), 2 * flat(result.update) + 1, atol=1e-5)
-    np.testing.assert_allclose(moved.weights, np.asarray(result.weights)[order], atol=1e-6)
+    x = updates_of(2, K)
     mean = jax.jit(lambda report: rule(num_byzantine=0).aggregate((), report, KEY)[0].update)(report_of(x))
     np.testing.assert_allclose(flat(mean), x.mean(axis=0), atol=1e-5)
 
@@ -136,5 +131,7 @@ def test_faba_and_monna_match_their_formulas():
     assert not np.any(monna_of(2, 4, report_of(x, valid)))  # the trusted client has not answered
     ties = jnp.asarray([1, 0, 2])  # both outer ones are farthest, and nearest to the middle one
     for rule in (faba(num_byzantine=1), monna(num_byzantine=1, client_id=0)):
-        weights = weights_of(rule, report_of(np.outer([0, 1, 2], np.ones(6)))._replace(client_ids=ties))
+        weights = jax.jit(partial(weights_of, rule))(
+            report_of(np.outer([0, 1, 2], np.ones(6)))._replace(client_ids=ties)
+        )
         np.testing.assert_array_equal(weights, [0.5, 0.5, 0])
