@@ -49,20 +49,6 @@ def test_rules_are_called_as_the_contract_says(rule):
     chex.assert_trees_all_equal(result, Aggregate(jnp.arange(D, dtype=jnp.float32), jnp.full(K, 1 / K), {"info": KEY}))
 
 
-def test_matches_numpy():
-    ordered = np.sort(UPDATES, axis=0)
-    expected = {
-        aggregators.fedavg(): UPDATES.mean(axis=0),
-        aggregators.median(): np.median(UPDATES, axis=0),
-        aggregators.trimmed_mean(num_byzantine=2): ordered[2:-2].mean(axis=0),
-    }
-    for rule, update in expected.items():
-        np.testing.assert_allclose(aggregators.apply(rule, UPDATES).update, update, atol=1e-6)
-    weighted = aggregators.apply(aggregators.fedavg(), UPDATES, num_examples=NUM_EXAMPLES)
-    np.testing.assert_allclose(weighted.update, np.average(UPDATES, axis=0, weights=NUM_EXAMPLES), atol=1e-6)
-    np.testing.assert_allclose(weighted.weights, NUM_EXAMPLES / NUM_EXAMPLES.sum(), atol=1e-6)
-
-
 def test_accepts_lists_integers_pytrees_and_variables():
     expected = np.median(UPDATES, axis=0)
     rule = aggregators.median()

@@ -17,7 +17,7 @@ RULES = {"fedavg": fedavg(), "multi_krum": multi_krum(num_byzantine=2, num_selec
 
 
 def make_context_with_rule(rule, **options):
-    return make_context(aggregate=lambda report: rule.aggregate((), report, KEY)[0], **options)
+    return make_context(aggregate=jax.jit(lambda report: rule.aggregate((), report, KEY)[0]), **options)
 
 
 def damage(attack, context):

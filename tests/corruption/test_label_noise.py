@@ -57,12 +57,6 @@ def test_transition_probabilities(name):
     assert (abs(observed - expected) <= 5 * np.sqrt(expected * (1 - expected) / 3900)).all()
 
 
-def test_benign_clients_keep_their_labels():
-    for corruption in (symmetric(), pairflip(), targeted(), localized()):
-        before, after, corrupted = add_noise(corruption, num_corrupted=7)
-        np.testing.assert_array_equal((before != after).any(axis=1), corrupted)
-
-
 def test_localized_noise_draws_a_rate_per_client():
     """From U(0.5, 1), over 20 clients; a resampled label is wrong with probability 1 - 1 / C."""
     before, after, _ = add_noise(localized(tau=0.5))

@@ -251,10 +251,3 @@ def test_malicious_clients_of_their_own_are_a_scenario(tmp_path):
     assert [column.label for column in table.columns] == [*columns, "Shuffling + IPM 30 %"]
     assert all(number.num_runs == 2 for number in table.rows[0].entries)
     assert [row["attack_fraction"] for row in report.summary(report.load(folder))] == [None, 0.1, 0.2, 0.1, 0.2, None]
-
-
-def test_a_weighting_is_part_of_the_rules_name(tmp_path):
-    config = [run("median", 0.3, seed, **{"server.weighting": rule}) for rule in (None, "arfl") for seed in SEEDS]
-    flat = lambda c, t: 0.5 + 0.1 * c["seed"]
-    (table,) = report.accuracy_tables(report.load(make_folder(tmp_path / "a", config, flat)))
-    assert [row.name for row in table.rows] == ["Median", "Median with ARFL's weights"]
