@@ -33,7 +33,7 @@ IMAGES = DataSpec("image", "classes", 2, (8, 8, 1), "uint8")
 
 def corrupt(kind, key, data, num_corrupted, client_ids=(), spec=VECTORS, **settings):
     corruption = find("corruption.kind", kind).make(**settings)
-    return fedsim.corrupt(corruption, key, data, spec, num_corrupted, client_ids)
+    return jax.jit(lambda key, data: fedsim.corrupt(corruption, key, data, spec, num_corrupted, client_ids))(key, data)
 
 
 def split_clients(values):

@@ -94,9 +94,9 @@ def test_furthest_labels_have_the_smallest_logit():
     y = jnp.asarray([0, 1, 2, 3, 4, -1, -1, -1, -1], jnp.int32)
     spec = DataSpec("vector", "classes", CLASSES, (4,), "float32")
     task = furthest_flipping().change_task(fedsim.classification(nn.Dense(CLASSES), x[0]), spec)
-    variables = task.init(KEY)
-    loss, gradient = jax.value_and_grad(lambda v: task.loss(v, x, y, mask, KEY)[0])(variables)
-    metrics = task.metrics(variables, x, y, mask)
+    variables = jax.jit(task.init)(KEY)
+    loss, gradient = jax.jit(jax.value_and_grad(lambda v: task.loss(v, x, y, mask, KEY)[0]))(variables)
+    metrics = jax.jit(task.metrics)(variables, x, y, mask)
     kernel, bias = (np.asarray(variables.params[name], float) for name in ("kernel", "bias"))
     x = np.asarray(x[:7], float)
     logits = x @ kernel + bias
