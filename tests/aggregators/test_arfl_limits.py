@@ -72,6 +72,8 @@ def extremes(draw):
 @example(problem=(np.float32([1.0] * 2 + [np.inf] * 10), np.asarray([1, 2] + [10**8] * 10), 1e30))
 @example(problem=(np.float32([0.0, 1e30] + [np.inf] * 10), np.asarray([1, 1] + [10**8] * 10), 9e29))
 @example(problem=(np.float32([1.0] * 2 + [np.inf] * 10), np.asarray([1, 1] + [10**8] * 10), 1e-30))
+@example(problem=(np.float32([1.0, 0.1, 1.0] + [np.inf] * 9), np.asarray([10**8, 1, 10**6] + [0] * 9), 1e-9))
+@example(problem=(np.float32([1.0, 0.1, 1.2] + [np.inf] * 9), np.asarray([10**8, 1, 10**5] + [0] * 9), 1.2e-8))
 def test_alpha_matches_rational_arithmetic_for_every_lambda(solve, problem):
     losses, num_examples, lam = problem
     alpha = np.asarray(solve(losses, num_examples.astype(np.int32), lam)[0], np.float64)

@@ -127,19 +127,25 @@ def _select_by_sorting(clients: Clients, lam: Scalar) -> Selection:
 
 def _select_by_elimination(clients: Clients, lam: Scalar) -> Selection:
     """The same up to rounding. Distances to the lowest loss are compared, so nothing cancels, however small lam is."""
-    lowest = jnp.min(jnp.where(clients.participating, clients.losses, jnp.inf))
-    distances = jnp.where(clients.participating, clients.losses - lowest, jnp.inf)
-    sum_of = lambda remaining, values: jnp.sum(jnp.where(remaining, clients.shares * values, 0.0))
+    losses, participating, shares = clients
+    distances = jnp.where(participating, losses - jnp.min(jnp.where(participating, losses, jnp.inf)), jnp.inf)
+    sum_of = lambda remaining, values: jnp.sum(jnp.where(remaining, shares * values, 0.0))
 
     def eliminate(bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         remaining = distances < bounds[1]
         return bounds[1], (lam + sum_of(remaining, distances)) / sum_of(remaining, 1.0)
 
     start = jnp.float32(jnp.inf), eliminate((jnp.float32(0.0), jnp.float32(jnp.inf)))[1]
-    bound = jax.lax.while_loop(lambda bounds: bounds[1] < bounds[0], eliminate, start)[1]
-    is_selected = distances < bound
+    bound = jnp.minimum(*jax.lax.while_loop(lambda bounds: bounds[1] < bounds[0], eliminate, start))
+    reference = jnp.max(jnp.where(distances < bound, losses, -jnp.inf))
+    # The bound may be rounded to the other side of a loss, even of several equal ones.
+    previous = lambda x: jnp.max(jnp.where(participating & (losses < x), losses, -jnp.inf))
+    following = lambda x: jnp.min(jnp.where(participating & (losses > x), losses, jnp.inf))
+    is_next_selected = lambda x: jnp.isfinite(following(x)) & (clients.gap(following(x)) < lam)
+    reference = jax.lax.while_loop(lambda x: clients.gap(x) >= lam, previous, reference)
+    reference = jax.lax.while_loop(is_next_selected, following, reference)
+    is_selected = participating & (losses <= reference)
     p, share_p = jnp.sum(is_selected), sum_of(is_selected, 1.0)
-    reference = jnp.max(jnp.where(is_selected, clients.losses, -jnp.inf))
     return p, jnp.where(p > 0, share_p, 1.0), jnp.where(p > 0, reference, 0.0), clients.gap(reference)
 
 
