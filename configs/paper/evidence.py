@@ -9,7 +9,6 @@ has completed is not run again; `fedsim report` reads its folder. The order is b
 """
 
 import argparse
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,9 +19,13 @@ from pathlib import Path
 
 import fedsim
 from fedsim.config.schema import Config
+from fedsim.runs.folder import RunFolder
 
 FOLDER = Path(__file__).parent
 ROWS = FOLDER.parents[1] / "docs" / "results" / "rows"
+sys.path.insert(0, str(ROWS.parent))
+import make  # noqa: E402  # the script of the results' pages
+
 HALF = ("shuffling 0.5", "flipping 0.5", "none")
 REST = ("shuffling 0.3", "flipping 0.3", "noisy 0.5")
 ORDER = (
@@ -104,11 +107,9 @@ def run(options: list[str], folder: Path, pause: Path) -> None:
 
 
 def keep(folder: Path, rows: Path) -> None:
-    """Copies a complete group's folder, without states; an interrupted copy has another name."""
+    """Copies what the study's page needs of a complete group; an interrupted copy has another name."""
     copy = rows.with_name(f".{rows.name}")
-    shutil.rmtree(copy, ignore_errors=True)
-    for name in ("configs", "groups"):
-        shutil.copytree(folder / name, copy / name, ignore=shutil.ignore_patterns("checkpoints", "lock*"))
+    make.keep(RunFolder(folder), copy, rows.parent.name)
     copy.rename(rows)
 
 

@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", metavar="RUN", type=Path, nargs="+", default=[], help="run folders, named as pages")
     for path in parser.parse_args().keep:
-        keep(RunFolder(path), ROWS / path.name)
+        keep(RunFolder(path), ROWS / path.name, path.name)
     for name in names():
         results = load(name)
         (PAGES / f"{name}.md").write_text(page(name, results), encoding="utf-8")
@@ -212,15 +212,15 @@ def published_page() -> str:
     return published.page(tables, PAGES)
 
 
-def keep(folder: RunFolder, rows: Path) -> None:
-    """Copies what a page needs of a complete run folder: of clients, only rows with a weight among all clients.
+def keep(folder: RunFolder, rows: Path, name: str) -> None:
+    """Copies to `rows` what the page `name` needs of a complete run folder: of clients, only some rows.
 
     Columns without any number are not kept. Of a published table, complete groups are kept while others are missing.
     """
-    runs = [run for run in folder.runs() if run.is_complete or not rows.name.startswith("published-")]
+    runs = [run for run in folder.runs() if run.is_complete or not name.startswith("published-")]
     if not runs or not all(run.is_complete for run in runs):
         raise SystemExit(f"{folder.path}: must be a complete run folder; run its configuration again")
-    clients = STUDIES[study_of(rows.name)].clients
+    clients = STUDIES[study_of(name)].clients
     last = col("round") == col("round").max().over("run")
     kept = {"evaluated": col("alpha").is_not_null(), "last": last, "": pl.lit(value=False)}[clients]
     shutil.rmtree(rows, ignore_errors=True)

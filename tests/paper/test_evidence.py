@@ -34,16 +34,19 @@ def test_groups_are_the_runs_of_the_presets(script):
 @pytest.mark.slow
 def test_complete_groups_are_kept_and_skipped(script, tmp_path, monkeypatch, capsys):
     tiny = [f"--{key}={value}" for key, value in {"server.num_rounds": 1, "server.eval_every": 1}.items()]
-    group = ("digits/fedavg", ["run", "quickstart", "--sweep.seed", "0", "--sweep.server.aggregator", "fedavg", *tiny])
+    group = (
+        "table2-digits/fedavg",
+        ["run", "quickstart", "--sweep.seed", "0", "--sweep.server.aggregator", "fedavg", *tiny],
+    )
     monkeypatch.setattr(script, "groups", lambda: iter([group]))
     folders = [word for name in ("work", "rows", "pause") for word in (f"--{name}", str(tmp_path / name))]
     monkeypatch.setattr(sys, "argv", ["evidence.py", *folders])
     script.main()
-    kept = fedsim.Result(tmp_path / "rows" / "digits" / "fedavg").rounds
-    assert kept.equals(fedsim.Result(tmp_path / "work" / "digits" / "fedavg").rounds)
+    kept = fedsim.Result(tmp_path / "rows" / "table2-digits" / "fedavg").rounds
+    assert kept.equals(fedsim.Result(tmp_path / "work" / "table2-digits" / "fedavg").rounds)
     monkeypatch.setattr(script, "run", lambda *arguments: pytest.fail("ran a complete group"))
     script.main()
     monkeypatch.setattr(sys, "argv", ["evidence.py", "--list", *folders])
     capsys.readouterr()
     script.main()
-    assert capsys.readouterr().out == "complete digits/fedavg\n"
+    assert capsys.readouterr().out == "complete table2-digits/fedavg\n"

@@ -81,7 +81,7 @@ def test_kept_rows_show_the_same(tmp_path, monkeypatch):
     result = fedsim.run(experiment, out=tmp_path / "intro", progress=False)
     monkeypatch.setattr(MAKE, "ROWS", tmp_path / "rows")
     whole = fedsim.report.load(result.folder)
-    MAKE.keep(result.folder, tmp_path / "rows" / "intro")
+    MAKE.keep(result.folder, tmp_path / "rows" / "intro", "intro")
     assert MAKE.page("intro", MAKE.load("intro")) == MAKE.page("intro", whole)
     verdicts = [claim.verdict for claim in fedsim.report.claims.check(whole)[0]]
     assert verdicts == ["holds (mean only)", "not run", "not run", "open", "not run"]
