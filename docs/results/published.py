@@ -91,8 +91,8 @@ def _summary(tables: Sequence[Table], causes: dict[str, dict[str, str]]) -> str:
             f"({verdicts[NEAR]})**; of tables without numbers, {signs.count(True)} of {len(signs)} signs are found "
             f"({signs.count(None)} open).",
             f"- By table: {', '.join(by_table) or 'none was run'}.{not_run}",
-            f"- Of what differs, {len(differing) - num_unexplained} have a cause below, and {num_unexplained} are "
-            "unexplained.",
+            f"- Of what differs, with a cause below: {len(differing) - num_unexplained}; "
+            f"unexplained: {num_unexplained}.",
         ]
     )
 

@@ -46,7 +46,7 @@ def test_a_page_of_published_tables_counts_verdicts_and_gives_causes(tmp_path):
         "- **2 of 4 published numbers agree (1) or are near (1)**; of tables without numbers, 1 of 3 signs are found "
         "(1 open).",
         "- By table: readme 2 of 4 (4 not run). Not run: bucketing.",
-        "- Of what differs, 1 have a cause below, and 2 are unexplained.",
+        "- Of what differs, with a cause below: 1; unexplained: 2.",
     ]
     assert "`fedsim run configs/published/readme.toml`: 9 min. 4 of 8 cells." in page
     assert "| B, non-IID | 50.00 ± 1.00 | 91.00 ± 1.00 | +41.00 points, +41.0 sd | differs | their code divides" in page
