@@ -3,7 +3,7 @@
     python docs/results/make.py                      all pages
     python docs/results/make.py --keep runs/NAME     first copies what a page needs of a complete run folder
 
-A folder of rows is a run folder, or contains several, such as the groups of configs/paper/evidence.py. Numbers of the
+A folder of rows is a run folder, or contains several, such as the groups of evidence.py. Numbers of the
 pages can so be computed again without running anything. Notes in NAME.notes.md end a page; those of published tables
 have the causes of differences (published.py).
 """
@@ -53,8 +53,8 @@ class Study(NamedTuple):
 STUDIES = {
     "intro": Study("Sec. 3.3, Fig. 1", ["paper-intro"]),
     "table2-cifar10": Study("Sec. 5.2, Table 2", ["accuracy"]),
-    "table2-femnist": Study("Sec. 5.2, Table 2", ["accuracy"]),
-    "table2-shakespeare": Study("Sec. 5.2, Table 2", ["accuracy"]),
+    "table2-femnist": Study("Sec. 5.2, Table 2", ["accuracy"], "evaluated"),
+    "table2-shakespeare": Study("Sec. 5.2, Table 2", ["accuracy"], "evaluated"),
     "table2-digits": Study("Sec. 5.2, Table 2", ["accuracy"]),
     "convergence": Study("Sec. 5.2, Fig. 2", ["accuracy", "loss"]),
     "convergence-digits": Study("Sec. 5.2, Fig. 2", ["accuracy", "loss"]),
@@ -236,10 +236,10 @@ def keep(folder: RunFolder, rows: Path, name: str) -> None:
             table = table.select(column for column in table if column.null_count() < len(table))
             if len(table):
                 copy.write_rows(0, completion.rounds, {kind: table})
-        for name in ("models", "data"):
-            if (group.path / name).is_dir():
-                shutil.copytree(group.path / name, copy.path / name)
-        seconds = {name: getattr(completion, name) for name in ("seconds_compiling", "seconds_running")}
+        for part in ("models", "data"):
+            if (group.path / part).is_dir():
+                shutil.copytree(group.path / part, copy.path / part)
+        seconds = {key: getattr(completion, key) for key in ("seconds_compiling", "seconds_running")}
         copy.mark_complete(completion.rounds, seconds, resumed=False, keep_states=False)
     if (folder.path / "configs").is_dir():
         shutil.copytree(folder.path / "configs", rows / "configs")

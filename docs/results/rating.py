@@ -127,7 +127,7 @@ def page(data: str, table: pl.DataFrame, every: list[Cell]) -> str:
             f"## {name} data",
             report.markdown([text_table("", ("rule", *map(percent, shares)), rows, 9)]).strip(),
         ]
-    parts += [FIGURE.format(data=data).strip()]
+    parts += [FIGURE.format(data=data)]
     parts += [DIFFERENCE.strip(), report.markdown([difference(table)]).strip()]
     return "\n\n".join(parts) + "\n"
 
@@ -146,8 +146,8 @@ def shares_of(every: list[Cell]) -> list[float]:
 
 def figure(every: list[Cell]) -> "Figure":
     """A heat map of rules and shares for each partition; the order of the rules is that of the first one."""
-    (first, *_), shares = PARTITIONS, shares_of(every)
-    rules = ordered(every, first)[1]
+    shares = shares_of(every)
+    _, rules = ordered(every, next(iter(PARTITIONS)))
     panels = {}
     for partition, name in PARTITIONS.items():
         of, _ = ordered(every, partition)

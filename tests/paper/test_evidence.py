@@ -11,12 +11,12 @@ from fedsim.cli.overrides import split_overrides
 from fedsim.config import toml
 from tests.conftest import load_script
 
-PATH = Path(__file__).parents[2] / "configs" / "paper" / "evidence.py"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def script():
-    return load_script(PATH)
+    return load_script(ROOT / "docs" / "results" / "evidence.py")
 
 
 def test_groups_are_the_runs_of_the_presets(script):
@@ -25,7 +25,9 @@ def test_groups_are_the_runs_of_the_presets(script):
         (_, config, *_), overrides = split_overrides(options)
         runs[Path(config).stem] += toml.read(Path(config), overrides, "medium").runs()
     for name, of_groups in runs.items():
-        expected = fedsim.load(PATH.with_name(f"{name}.toml"), preset="medium", record__clients="evaluated").runs()
+        expected = fedsim.load(
+            ROOT / "configs" / "paper" / f"{name}.toml", preset="medium", record__clients="evaluated"
+        ).runs()
         comparable = lambda run: repr(dataclasses.replace(run, name=""))
         assert sorted(map(comparable, of_groups)) == sorted(map(comparable, expected))
         assert len(expected) == 90

@@ -39,8 +39,8 @@ StaticByzantine = Annotated[
 def mda(*, num_byzantine: StaticByzantine = None) -> Aggregator:
     """The mean of the K - f updates with the least diameter, which is the largest distance between two of them.
 
-    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K. `best_subset`
-    documents ties and invalid clients, and raises `ValueError` if there are too many subsets.
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K. Ties and invalid clients:
+    `fedsim.aggregators.subsets.best_subset`. Raises `ValueError` if there are too many subsets.
     """
 
     def diameter(distances: Array, mask: Array) -> Array:
@@ -52,8 +52,8 @@ def mda(*, num_byzantine: StaticByzantine = None) -> Aggregator:
 def smea(*, num_byzantine: StaticByzantine = None) -> Aggregator:
     """The mean of the K - f updates whose covariance has the least top eigenvalue.
 
-    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K. `best_subset`
-    documents ties and invalid clients, and raises `ValueError` if there are too many subsets. The covariance is not
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K. Ties and invalid clients:
+    `fedsim.aggregators.subsets.best_subset`. Raises `ValueError` if there are too many subsets. The covariance is not
     formed: up to a factor, it has the same eigenvalues as the K x K inner products around the subset's mean.
     """
 

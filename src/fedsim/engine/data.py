@@ -24,7 +24,7 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     Raises `ConfigError` or `DataError`.
     """
     data, split = config.data, int(config.data.seed)  # a number in every run
-    rng = lambda stream: np.random.default_rng([split, stream])
+    rng = lambda stream: np.random.default_rng([split, stream])  # a stream of its own for each step
     is_natural = config.has_natural_clients
     load = lambda: factories.build(config, "data.name", data.name, split)
     raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)

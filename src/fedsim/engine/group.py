@@ -123,14 +123,17 @@ class GroupRun:
         inputs, shared, test = self._placed, self._placed.shared, self._placed.evaluation
         executables, personal, success = self._executables, None, None
         join = lambda call, batches: self._join([call(*batch) for batch in zip(self._states, batches, strict=True)])
-        measure = lambda state, runs: executables.measure(state, runs.hparams, shared.frozen, test)
-        metrics, alpha, validation, by_class = join(measure, inputs.batches)
+        metrics, alpha, validation, by_class = join(
+            lambda state, runs: executables.measure(state, runs.hparams, shared.frozen, test), inputs.batches
+        )
         alpha = self._family.own_alpha(alpha, self._config)
         if measure_personal := executables.personal:
             personal = join(lambda state, runs: measure_personal(state, shared, runs, test), inputs.batches)
         if measure_success := executables.success:
-            measure = lambda state, runs: measure_success(state, shared.frozen, runs.trigger_ids, test.backdoors)
-            success = join(measure, inputs.batches)
+            success = join(
+                lambda state, runs: measure_success(state, shared.frozen, runs.trigger_ids, test.backdoors),
+                inputs.batches,
+            )
         clients, runs, recorded = self._clients, self._group.runs, self._config.record.clients
         rounds = round_rows(self._configs, runs, completed, metrics, records, clients, success, validation)
         tables: Tables = {"rounds": rounds}

@@ -77,11 +77,13 @@ def check_data(dataset: FederatedDataset, free_bytes: int, backend: str) -> None
     """Raises `ConfigError` if the examples of `dataset` do not fit into the `free_bytes` of a device."""
     needed = data_bytes(dataset, backend)
     if needed > free_bytes:
-        in_place = ", free memory or store them as a folder of .npy files, sorted by client, which needs no copy"
+        last = " or free memory"
+        if backend == "cpu":
+            last = ", free memory or store them as a folder of .npy files, sorted by client, which needs no copy"
         raise ConfigError(
             f"data.name: all examples of {dataset.name} must fit on a device, which has {gibibytes(free_bytes)} free, "
             f'got {gibibytes(needed)}; use data.placement = "host", fewer (data.num_train, or data.sample_fraction for '
-            f"natural clients){in_place if backend == 'cpu' else ' or free memory'}"
+            f"natural clients){last}"
         )
 
 

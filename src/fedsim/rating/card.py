@@ -258,7 +258,10 @@ img {{ max-width: 100% }} pre {{ overflow-x: auto; background: #f5f5f5; padding:
 def built_in_cells(data: str) -> list[Cell]:
     """The cells of built-in rules that come along; none if there are none for this data set."""
     path = Path(__file__).with_name(f"{data}.csv")
-    return [Cell(*row) for row in pl.read_csv(path, empty_string_is_null=False).rows()] if path.is_file() else []
+    if not path.is_file():
+        return []
+    types = {"half_width": pl.Float64}  # also if none has one
+    return [Cell(*row) for row in pl.read_csv(path, schema_overrides=types, empty_string_is_null=False).rows()]
 
 
 def _number(results: Results, setting: Setting) -> Number:

@@ -1,6 +1,6 @@
 """Runs Table 2 at its medium preset in the background, one rule under one corruption at a time, and keeps the rows.
 
-    nice -n 19 python configs/paper/evidence.py
+    nice -n 19 python docs/results/evidence.py
 
 Each group (a rule, a corruption and its fraction, all seeds) is a run folder in `--work`, where an interrupted one is
 resumed. The tables of a complete group are copied to `--rows`, a folder under version control, so a group that anybody
@@ -21,10 +21,8 @@ import fedsim
 from fedsim.config.schema import Config
 from fedsim.runs.folder import RunFolder
 
-FOLDER = Path(__file__).parent
-ROWS = FOLDER.parents[1] / "docs" / "results" / "rows"
-sys.path.insert(0, str(ROWS.parent))
-import make  # noqa: E402  # the script of the results' pages
+sys.path.insert(0, str(Path(__file__).parent))
+import make  # a script beside this one
 
 HALF = ("shuffling 0.5", "flipping 0.5", "none")
 REST = ("shuffling 0.3", "flipping 0.3", "noisy 0.5")
@@ -41,7 +39,7 @@ def main() -> None:
     """Runs the groups that are missing; `--list` prints all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("runs/evidence"), help="interrupted groups (%(default)s)")
-    parser.add_argument("--rows", type=Path, default=ROWS, help="tables of complete groups (%(default)s)")
+    parser.add_argument("--rows", type=Path, default=make.ROWS, help="tables of complete groups (%(default)s)")
     pause = Path(tempfile.gettempdir()) / "fedsim-pause"
     parser.add_argument("--pause", type=Path, default=pause, help="stand still while this file exists (%(default)s)")
     parser.add_argument("--list", action="store_true", help="print which groups are complete, and run nothing")
@@ -59,7 +57,7 @@ def main() -> None:
 def groups() -> Iterator[tuple[str, list[str]]]:
     """The path of each group's folder, and its command's arguments."""
     for name, scenarios in ORDER:
-        config = FOLDER / f"{name}.toml"
+        config = make.PAPER / f"{name}.toml"
         runs = fedsim.load(config, preset="medium").runs()
         for scenario in scenarios:
             for rule in dict.fromkeys(run.server.aggregator for run in runs):
