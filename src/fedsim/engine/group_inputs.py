@@ -134,6 +134,7 @@ class Inputs:
         return cut_batches(self._make_runs(self.group.configs, train, *fields), self.runs_per_batch)
 
     def _make_runs(self, configs: Sequence[Config], train: ClientData, *fields: frozenset[str]) -> RunInputs:
+        """The inputs of runs. Shapes are those of a batch, so that `configs` may be fewer than the triggers."""
         runs = make_run_inputs(configs, self.hparams, train, self.group.dataset.spec, *fields)
         return runs._replace(trigger_ids=self._backdoors[1])
 
