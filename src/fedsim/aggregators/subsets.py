@@ -7,6 +7,7 @@ ICML 2023, https://arxiv.org/abs/2302.04787.
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from math import comb
 from typing import Annotated
@@ -19,14 +20,21 @@ from fedsim.aggregators.geometry import gram_around_mean, pairwise_distances, to
 from fedsim.aggregators.weighting import MINORITY, assumed_minority, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Bounds
+from fedsim.core.trees import nonzero, safe_sqrt
 from fedsim.core.types import Array, CohortReport
 
 MAX_SUBSETS = 200_000
 """10 of 20 clients are 184,756."""
 MAX_BATCH_SIZE = 1 << 22
 """Elements of the distance matrices of the subsets that are evaluated together."""
+SEARCH_BATCH = 256
+"""Subsets whose costs are computed before it is asked whether others can be better."""
+NUM_POWER_STEPS = 12
+"""Of the power method, whose Rayleigh quotients are lower bounds of eigenvalues."""
 ROUNDING = 2e-6
 """Relative error of a cost: eigenvalues have more than distances."""
+BOUND_ROUNDING = 1e-4
+"""Relative error of a lower bound, generously."""
 
 StaticByzantine = Annotated[
     int | None,
@@ -61,39 +69,89 @@ def smea(*, num_byzantine: StaticByzantine = None) -> Aggregator:
         gram = gram_around_mean(distances, equal_weights(mask))
         return top_eigenpair(jnp.where(mask[:, None] & mask[None, :], gram, 0.0))[0]
 
-    return from_weights(lambda report: best_subset(report, num_byzantine, top_eigenvalue))
+    return from_weights(lambda report: best_subset(report, num_byzantine, top_eigenvalue, _rayleigh_quotient))
+
+
+def _rayleigh_quotient(distances: Array, mask: Array) -> Array:
+    """A lower bound of the top eigenvalue of the inner products around the mean of a subset, up to rounding.
+
+    That matrix is - C D C / 2, D the squared `distances` and C the projection on vectors [K] in the subset with the
+    sum 0. So a step of the power method for many subsets is one product with D.
+    """
+
+    def project(vector: Array) -> Array:
+        return jnp.where(mask, vector - equal_weights(mask) @ jnp.where(mask, vector, 0.0), 0.0)
+
+    def step(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        vector = carry[0] / nonzero(safe_sqrt(carry[0] @ carry[0]))
+        product = project(jnp.matmul(distances, vector, precision="highest") / -2)
+        return product, vector @ product
+
+    start = project(jax.random.normal(jax.random.key(0), mask.shape))
+    return jax.lax.fori_loop(0, NUM_POWER_STEPS, step, (start, jnp.zeros(())))[1]
 
 
 def best_subset(
-    report: CohortReport, num_byzantine: int | None, compute_cost: Callable[[Array, Array], Array]
+    report: CohortReport,
+    num_byzantine: int | None,
+    compute_cost: Callable[[Array, Array], Array],
+    lower_bound: Callable[[Array, Array], Array] | None = None,
 ) -> Array:
     """Equal weights [K] of the subset of n - f of the n valid clients that has the least cost.
 
     `compute_cost(distances [K, K], mask [K])` gives a subset's cost from the squared distances of all clients. f is
     clipped to 2 f < n; its default follows K, not n. Ties, up to `ROUNDING`: the set with the lower client ids,
-    compared one by one.
+    compared one by one. `lower_bound` has the arguments of `compute_cost`: costs are computed in the order of their
+    bounds then, until no other subset can be the best.
     Raises `ValueError` if there are more than `MAX_SUBSETS` subsets, or if 2 f >= K.
 
     All subsets of K - f rows are enumerated, and those that drop the wrong number of valid clients are ignored: K and
-    f shape the program, but which clients are valid is data.
+    f shape the program, but which clients are valid is data. The weights are constant almost everywhere, so their
+    derivative is 0.
     """
     dropped = _dropped_rows(report.valid.size, num_byzantine)
     f = assumed_minority(dropped.shape[1], report)
     num_kept = jnp.sum(report.valid) - f
 
     order = jnp.lexsort((report.client_ids, report.valid))
-    valid, distances = report.valid[order], pairwise_distances(report)[order][:, order]
+    valid, distances = report.valid[order], jax.lax.stop_gradient(pairwise_distances(report)[order][:, order])
 
     def kept(rows: Array) -> Array:
         return valid & jnp.ones_like(valid).at[rows].set(False)
 
-    def cost(rows: Array) -> Array:
-        return jnp.where(jnp.sum(kept(rows)) == num_kept, compute_cost(distances, kept(rows)), jnp.inf)
+    def of_eligible(function: Callable[[Array, Array], Array], rows: Array) -> Array:
+        return jnp.where(jnp.sum(kept(rows)) == num_kept, function(distances, kept(rows)), jnp.inf)
 
-    batch_size = min(max(MAX_BATCH_SIZE // distances.size, 1), len(dropped))
-    costs = jax.lax.map(cost, dropped, batch_size=batch_size)
+    def of_all(function: Callable[[Array, Array], Array]) -> Array:
+        batch_size = min(max(MAX_BATCH_SIZE // distances.size, 1), len(dropped))
+        return jax.lax.map(partial(of_eligible, function), dropped, batch_size=batch_size)
+
+    if lower_bound is None:
+        costs = of_all(compute_cost)
+    else:
+        costs = _search(
+            of_all(lower_bound), lambda subsets: jax.vmap(partial(of_eligible, compute_cost))(dropped[subsets])
+        )
     best = dropped[jnp.argmax(costs <= jnp.min(costs) * (1 + ROUNDING))]
     return equal_weights(kept(best))[jnp.argsort(order)]
+
+
+def _search(bounds: Array, compute_costs: Callable[[Array], Array]) -> Array:
+    """The costs [S] of subsets in the order of their lower `bounds` [S], until none that is left can be the best.
+
+    Infinity for the others.
+    """
+
+    def is_open(carry: tuple[Array, Array]) -> Array:
+        bounds, costs = carry
+        return jnp.any(jnp.isfinite(bounds) & (bounds <= jnp.min(costs) * (1 + BOUND_ROUNDING)))
+
+    def evaluate(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        bounds, costs = carry
+        _, lowest = jax.lax.top_k(-bounds, min(SEARCH_BATCH, len(bounds)))
+        return bounds.at[lowest].set(jnp.inf), costs.at[lowest].set(compute_costs(lowest))
+
+    return jax.lax.while_loop(is_open, evaluate, (bounds, jnp.full_like(bounds, jnp.inf)))[1]
 
 
 def _dropped_rows(num_rows: int, num_byzantine: int | None) -> Array:
