@@ -121,8 +121,9 @@ def _is_best(results: Results, kind: str, fraction: float) -> Claim:
     if not differences:
         return Claim(text, published=given)
     gaps = {rule: float(np.mean(values)) for rule, values in differences.items()}
-    missing = "" if len(rules) == len(RULES) else f" ({len(rules)} rules)"
-    measured = _format_gap(mean(results, rules["arfl"]), gaps) + missing
+    measured = _format_gap(mean(results, rules["arfl"]), gaps)
+    if len(rules) < len(RULES):  # who is best of some rules is no answer
+        return Claim(text, None, given, f"{measured} ({len(rules)} of {len(RULES)} rules)")
     return Claim(text, differences[min(gaps, key=lambda rule: gaps[rule])] + slack, given, measured, "points")
 
 
