@@ -21,7 +21,7 @@ from fedsim.report.results import Results
 
 DATA_SETS: dict[str, dict[str, Any]] = {
     "digits": {},
-    "mnist": {"data.name": "mnist", "client.steps": 5, "mlp.hidden_sizes": [32]},
+    "mnist": {"data.name": "mnist", "client.steps": 5, "mlp.hidden_sizes": [32], "record.losses": False},
 }
 """The keys of each that are not as in the configuration."""
 RULE, PARTITION, SHARE = "server.aggregator", "data.partition", "corruption.fraction"
