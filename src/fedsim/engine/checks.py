@@ -38,7 +38,7 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     check_characters(configs[0], dataset)
     check_plugins(configs, dataset)
     notes = [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
-    notes += _note_trusted_client(configs, dataset)
+    notes += [*_note_trusted_client(configs, dataset), *_note_losses(configs[0], dataset)]
     if build.has_own_models(configs[0]) and not dataset.num_test_clients:
         notes.append(
             f"client.algorithm: {configs[0].client.algorithm} trains models of the clients' own, which are not "
@@ -198,6 +198,17 @@ def _count_rows(config: Config, dataset: FederatedDataset, name: str, num_rows: 
     pre_aggregate = factories.build(config, "server.pre_aggregators", name)
     report = partial(blank_report, model_shapes(config, dataset), num_rows)
     return int(jax.eval_shape(lambda: pre_aggregate(report(), jax.random.key(0))).valid.size)
+
+
+def _note_losses(config: Config, dataset: FederatedDataset) -> Iterator[str]:
+    """A note if losses that the rule does not use take more time than training (a third for each example)."""
+    per_client = dataset.train.num_examples.mean()
+    trained = (config.client.steps or math.inf) * config.client.batch_size
+    if config.record.losses and per_client > 3 * trained and not build.trace_server(config, dataset).uses_losses:
+        yield (
+            f"record.losses: takes most of a round's time, since clients train on {trained:,} examples and measure the "
+            f"losses of {per_client:,.0f}; false leaves this out for rules that do not use losses"
+        )
 
 
 def _note_few_clients(configs: Sequence[Config], num_clients: int) -> Iterator[str]:
