@@ -72,14 +72,14 @@ def from_arrays(
     ([3], 1)
     """
     raw = make_raw(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids)
-    return federate(canonicalize(raw, needs_test=x_test is not None), test_fraction, seed)
+    return federate(raw, test_fraction, seed, needs_test=x_test is not None)
 
 
-def federate(raw: RawDataset, test_fraction: float, seed: int) -> FederatedDataset:
-    """The data set with its natural clients, or with one client, split as in `from_arrays` if it has no test set."""
+def federate(raw: RawDataset, test_fraction: float, seed: int, needs_test: bool = False) -> FederatedDataset:
+    """The data set with its natural clients, or with one; split as in `from_arrays` if it has and needs no test set."""
     from fedsim.datasets.sampling import split_test  # msgspec is imported only where it is needed
 
-    raw = canonicalize(raw, needs_test=False)
+    raw = canonicalize(raw, needs_test)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise DataError(f"seed: must be an integer >= 0, got {seed!r}")
     if raw.client_names is not None and len(raw.client_names) == 1:
@@ -190,7 +190,7 @@ def make_raw(
         parts = [ids for ids in (client_ids, test_client_ids) if ids is not None]
         names, numbers = number_clients(name, parts)
         client_ids, test_client_ids = numbers if len(parts) > 1 else (numbers[0], None)
-        notes += [f"{name}: client ids have {found}" for found in name_remarks(names.tolist())]
+        notes += [f"{name}: client ids have {found}" for found in name_remarks(names)]
     inputs = inputs or ("image" if x.ndim == 4 else "vector")
     ids = client_ids, test_client_ids, names
     return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, *ids, notes=tuple(notes))

@@ -3,7 +3,7 @@
 import numbers
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -59,19 +59,25 @@ def _kind(value: Any) -> str:
     return "numbers" if isinstance(value, numbers.Real | np.bool) else type(value).__name__
 
 
-def name_remarks(names: Iterable[Any], also_missing: str = "") -> Iterator[str]:
+def name_remarks(names: np.ndarray | None, also_missing: str = "") -> Iterator[str]:
     """What is questionable about names of classes or clients: texts that mean missing, and the first that look alike.
 
     `also_missing` is another text that is no name, such as that of the column.
     """
-    seen: dict[Any, str] = {}
-    alike = []
-    for text in (name for name in names if isinstance(name, str)):
+    texts = [] if names is None else [name for name in names.tolist() if isinstance(name, str)]
+    for text in texts:
         if text in ("NaT", also_missing, *MISSING):
             yield f"the text {text!r}, which is taken for a name like others"
-        folded = " ".join(unicodedata.normalize("NFKC", text.casefold() if len(text) > 1 else text).split())
-        key = Decimal(folded) if text.isascii() and NUMBER.fullmatch(folded) else folded
-        if (other := seen.setdefault(key, text)) != text:
-            alike.append((other, text))
-    if alike:
-        yield f"{alike[0][0]!r} and {alike[0][1]!r}, which are taken for different names"
+    if alike := find_twins(texts, _fold):
+        yield f"{alike[0]!r} and {alike[1]!r}, which are taken for different names"
+
+
+def _fold(text: str) -> str | Decimal:
+    folded = " ".join(unicodedata.normalize("NFKC", text.casefold() if len(text) > 1 else text).split())
+    return Decimal(folded) if text.isascii() and NUMBER.fullmatch(folded) else folded
+
+
+def find_twins(texts: Iterable[str], key: Callable[[str], Any]) -> tuple[str, str] | None:
+    """Two different texts with the same `key`, if there are any."""
+    first: dict[Any, str] = {}
+    return next(((other, text) for text in texts if (other := first.setdefault(key(text), text)) != text), None)

@@ -73,8 +73,7 @@ def encode(
     if odd := next(filter(is_formatted, [] if raw.label_names is None else raw.label_names.tolist()), ""):
         notes.append(f"{name}: column {label!r} is text, since it has {odd!r}: one class for each of its texts")
     for column, names in ((label, raw.label_names), (client, raw.client_names)):
-        if names is not None:
-            notes += [f"{name}: column {column!r} has {found}" for found in name_remarks(names.tolist(), column)]
+        notes += [f"{name}: column {column!r} has {found}" for found in name_remarks(names, column)]
     parts = []
     for column in features:
         parts.append(_features(table[column], standardize))

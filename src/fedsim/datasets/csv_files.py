@@ -10,13 +10,13 @@ import gzip
 import io
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from fedsim.datasets.client_ids import MISSING, NUMBER
+from fedsim.datasets.client_ids import MISSING, NUMBER, find_twins
 from fedsim.datasets.column_checks import MAX_EXACT
 from fedsim.errors import DataError
 
@@ -87,7 +87,7 @@ def parse(subject: str, texts: pl.Series, is_name: bool, can_have_commas: bool) 
     column = column if is_name else _numbers(column)
     if column.dtype == pl.String:
         values = [text for text in texts.unique(maintain_order=True) if text and text.strip() not in MISSING]
-        if twins := _twins(values, str.strip):
+        if twins := find_twins(values, str.strip):
             raise DataError(f"{subject} has {twins[0]!r} and {twins[1]!r}, which differ in spaces; remove these")
     return column
 
@@ -118,12 +118,6 @@ def _numbers(texts: pl.Series) -> pl.Series:
     return texts
 
 
-def _twins(texts: Iterable[str], key: Callable[[str], Any]) -> tuple[str, str] | None:
-    """Two different texts with the same `key`, if there are any."""
-    first: dict[Any, str] = {}
-    return next(((other, text) for text in texts if (other := first.setdefault(key(text), text)) != text), None)
-
-
 def numbers_if_canonical(path: Path, column: pl.Series, is_label: bool) -> pl.Series:
     """Texts as the numbers that they are; the same texts if that could merge two, as 007 and 7, 1e5 and 100000.
 
@@ -137,7 +131,7 @@ def numbers_if_canonical(path: Path, column: pl.Series, is_label: bool) -> pl.Se
     if not all(repr(float(text)) == text for text in texts):
         if not is_label or all(float(text).is_integer() for text in texts):
             return column
-        if twins := _twins(filter(float, texts), float):  # 0 may be 0.0 or -0
+        if twins := find_twins(filter(float, texts), float):  # 0 may be 0.0 or -0
             shown = " and ".join(twins)
             raise DataError(f"{path}: labels {shown} are one number; write them alike, or as other names")
     return column.cast(pl.Float64)

@@ -1,10 +1,10 @@
 """The user's folder of images: the folders that an image is in tell its class, and maybe its client and split."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import mode
 from typing import Annotated, Literal
 
 import numpy as np
@@ -51,13 +51,14 @@ def images(
     levels = levels or default_levels(folder, files)
     if "class" not in levels or len(set(levels)) < len(levels):
         raise ConfigError(f"images.levels: must have class, and each level once, got {', '.join(levels)}")
-    for file in files:
-        if len(folders := file.relative_to(folder).parts[:-1]) != len(levels):
+    places = [file.relative_to(folder).parts[:-1] for file in files]
+    for file, place in zip(files, places, strict=True):
+        if len(place) != len(levels):
             raise DataError(
-                f"{file}: must be in {len(levels)} folders ({'/'.join(levels)}) below {folder}, got {len(folders)}; "
+                f"{file}: must be in {len(levels)} folders ({'/'.join(levels)}) below {folder}, got {len(place)}; "
                 "move it, or set images.levels"
             )
-    names = {level: np.asarray([file.relative_to(folder).parts[i] for file in files]) for i, level in enumerate(levels)}
+    names = dict(zip(levels, np.asarray(places).T, strict=True))
     is_train, is_test = np.ones(len(files), bool), np.zeros(len(files), bool)
     if "split" in names:
         is_train, is_test, unused = _splits(folder, names["split"])
@@ -67,7 +68,7 @@ def images(
     classes, y = np.unique(names["class"][order], return_inverse=True)
     clients, ids = np.unique(names["client"][order], return_inverse=True) if "client" in names else (None, None)
     for what, of_kind in (("classes", classes), ("clients", clients)):
-        notes += [f"{name}: {what} have {found}" for found in name_remarks([] if of_kind is None else of_kind.tolist())]
+        notes += [f"{name}: {what} have {found}" for found in name_remarks(of_kind)]
     y, ids = y.astype(np.int32), None if ids is None else ids.astype(np.int32)
     both = RawDataset(name, x, y, x, y, len(classes), "image", ids, ids, clients, classes, tuple(notes))
     num_train = int(is_train.sum())
@@ -86,16 +87,15 @@ def find(folder: Path) -> Iterator[Path]:
 
 def default_levels(folder: Path, files: Sequence[Path]) -> tuple[Level, ...]:
     """What the folders name, by their number and by names of splits. Raises `DataError` if that is not clear."""
-    depths = Counter(len(file.relative_to(folder).parts) - 1 for file in files)
-    depth = depths.most_common(1)[0][0]
-    outermost = {file.relative_to(folder).parts[0].lower() for file in files}
+    paths = [file.relative_to(folder) for file in files]
+    depth = mode(len(path.parts) - 1 for path in paths)
+    outermost = {path.parts[0].lower() for path in paths}
     split: tuple[Level, ...] = ("split",) if outermost <= set(SPLITS) else ()
     levels: dict[int, tuple[Level, ...]] = {1: ("class",), 2: ("client", "class")}
     if depth - len(split) not in levels:
-        example = next(file for file in files if len(file.relative_to(folder).parts) - 1 == depth)
+        example = next(path for path in paths if len(path.parts) - 1 == depth)
         raise DataError(
-            f"{folder}: images must be in folders by class, or by client and class, got {example.relative_to(folder)}; "
-            "set images.levels"
+            f"{folder}: images must be in folders by class, or by client and class, got {example}; set images.levels"
         )
     return (*split, *levels[depth - len(split)])
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from fedsim.core.types import FederatedDataset, InputKind
 from fedsim.datasets.arrays import federate, make_raw
-from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.pictures import decode, stack
 from fedsim.errors import DataError
 
@@ -53,7 +52,7 @@ def from_dataset(
     classes = getattr(train, "classes", None)
     if isinstance(classes, list | tuple) and 0 < len(classes) == raw.num_classes:
         raw = replace(raw, label_names=np.asarray(list(map(str, classes))))
-    return federate(canonicalize(raw, needs_test=test is not None), test_fraction, seed)
+    return federate(raw, test_fraction, seed, needs_test=test is not None)
 
 
 def _read(name: str, examples: MapStyle, client: Any) -> tuple[np.ndarray, np.ndarray, Any]:
