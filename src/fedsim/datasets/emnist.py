@@ -33,7 +33,6 @@ LABELS = {
     "digits": string.digits,
     "mnist": string.digits,
 }
-FIRST_LABEL = {"letters": 1}
 
 
 def emnist(
@@ -59,7 +58,7 @@ def read(name: str, source: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     for split in ("train", "test"):
         names = [f"emnist-{name}-{split}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1")]
         images, labels = idx.read_labeled_images(source, files, *names)
-        labels = labels - FIRST_LABEL.get(name, 0)
+        labels = labels - (name == "letters")  # which start from 1
         if set(labels.tolist()) != set(range(len(LABELS[name]))):
             raise DataError(f"{source}: {names[1]} must have the {len(LABELS[name])} classes of {name}")
         splits[split] = images.transpose(0, 2, 1, 3), labels

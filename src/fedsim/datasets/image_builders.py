@@ -32,8 +32,8 @@ def encode_png(image: np.ndarray) -> bytes:
 class FileBuilder:
     """Mixin of TFDS builders that write what `read` returns. Comes before TFDS's builder among the base classes."""
 
-    decode: Callable[[Path], dict[str, Any]]
-    """Reads the examples in the files at a path, by split."""
+    read: Callable[[], dict[str, Any]]
+    """Reads the examples in the files at `source`, by split."""
 
     def __init__(self, source: Path, progress: Progress, **kwargs: Any) -> None:
         self.source, self.progress = source, progress
@@ -41,9 +41,6 @@ class FileBuilder:
 
     def _split_generators(self: Any, dl_manager: Any) -> dict[str, Any]:
         return {split: self._generate_examples(split, examples) for split, examples in self.read().items()}
-
-    def read(self) -> dict[str, Any]:
-        return self.decode(self.source)
 
 
 class _ImageBuilder(FileBuilder):
@@ -91,7 +88,8 @@ class _Emnist(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
 def _make(name: str, base: Any, decode: Callable[[Path], dict[str, Any]], **labels: Sequence[str]) -> Any:
     """The builder of the data set `name` with the features of `base`, from the files that `decode` reads."""
-    members = {"__module__": __name__, "name": name, "decode": staticmethod(decode), "LABELS": labels}
+    read = lambda builder: decode(builder.source)
+    members = {"__module__": __name__, "name": name, "read": read, "LABELS": labels}
     return type(name.title().replace("_", ""), (_ImageBuilder, base), members, skip_registration=True)
 
 

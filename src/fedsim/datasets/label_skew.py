@@ -54,7 +54,7 @@ def label_quantity(
     require_single_label(raw, "label_quantity")
     classes_of = draw_classes(raw, num_clients, num_classes, rng, "label_quantity")
     keys = "label_quantity.num_classes or data.num_clients"
-    return _split_classes(raw, np.unique(raw.y), classes_of, rng, keys)
+    return _split_classes(raw, classes_of, rng, keys)
 
 
 def extreme(
@@ -79,7 +79,7 @@ def extreme(
     classes, num_others = np.unique(raw.y), _count_others(num_clients, num_sybils, "extreme.num_sybils")
     if num_sybils and sybil_class not in ("iid", *classes):
         raise DataError(f"extreme.sybil_class: must be a class with examples of {raw.name}, got {sybil_class}")
-    client_ids = _split_classes(raw, classes, _assign_classes(len(classes), num_others), rng, "data.num_clients")
+    client_ids = _split_classes(raw, _assign_classes(len(classes), num_others), rng, "data.num_clients")
     shard = rng.permutation(len(raw.y))[: len(raw.y) // num_others]
     held = shard if sybil_class == "iid" else np.flatnonzero(raw.y == sybil_class)
     return _add_clients(client_ids, num_others, [held] * num_sybils)
@@ -165,14 +165,14 @@ def _assign_classes(num_classes: int, num_clients: int) -> list[np.ndarray]:
 
 
 def _split_classes(
-    raw: RawDataset, classes: np.ndarray, classes_of: Sequence[np.ndarray], rng: np.random.Generator, keys: str
+    raw: RawDataset, classes_of: Sequence[np.ndarray], rng: np.random.Generator, keys: str
 ) -> np.ndarray:
     """Client [M] of each training example, if client i has the classes at the positions `classes_of[i]`.
 
     Raises `DataError`, with advice to lower `keys`, if a class has fewer examples than clients.
     """
     client_ids = np.empty(len(raw.y), np.int64)
-    for position, k in enumerate(classes):
+    for position, k in enumerate(np.unique(raw.y)):
         members = rng.permutation(np.flatnonzero(raw.y == k))
         clients = np.asarray([client for client, positions in enumerate(classes_of) if position in positions])
         if len(members) < len(clients):

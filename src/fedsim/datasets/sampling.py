@@ -117,14 +117,13 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
     if needs_split and num_left < num_clients and not is_sampled:
         count = f"{num_clients - num_left} of {num_clients} clients"
         notes += (f"{raw.name}: {count} are left out: they have too few examples for training and test examples",)
-    take = lambda train, test, positions: _take(np.asarray(train), np.asarray(test), positions)
     return derive(
         raw,
-        x=take(raw.x, raw.x_test, selected),
-        y=take(raw.y, raw.y_test, selected),
+        x=_take(raw.x, raw.x_test, selected),
+        y=_take(raw.y, raw.y_test, selected),
         client_ids=client_ids[selected],
-        x_test=take(raw.x, raw.x_test, selected_test),
-        y_test=take(raw.y, raw.y_test, selected_test),
+        x_test=_take(raw.x, raw.x_test, selected_test),
+        y_test=_take(raw.y, raw.y_test, selected_test),
         test_client_ids=None if np.any(client_ids[selected_test] == NO_CLIENT) else client_ids[selected_test],
         notes=notes,
     )

@@ -33,14 +33,14 @@ def make(
     if not any(len(ids) > window for ids in parts[0].values()):
         raise DataError(f"{name}: some client's texts must be longer than a window of {window}; choose a shorter one")
     examples = (cut(part, window) for part in parts)
-    raw = replace(concatenate_clients(name, *examples, inputs="text", num_classes=size), label_names=names)
+    raw = concatenate_clients(name, *examples, inputs="text", num_classes=size)
     counts = [(sum(len(ids) <= window for ids in part.values()), len(part)) for part in parts]
     notes = [
         f"{name}: {short} of {total} {what} clients are left out: their texts are not longer than a window of {window}"
         for what, (short, total) in zip(("training", "test"), counts, strict=True)
         if short
     ]
-    raw = replace(raw, notes=tuple(notes))
+    raw = replace(raw, label_names=names, notes=tuple(notes))
     return raw if is_natural else replace(raw, client_ids=None, test_client_ids=None, client_names=None)
 
 
