@@ -34,6 +34,23 @@ def femnist_files(tmp_path):
     return tmp_path / "files", train, test
 
 
+@pytest.fixture
+def femnist(femnist_files, data_dirs):
+    """The folders of these files, prepared and decoded: eight training examples."""
+    catalog.prepare("femnist", femnist_files[0], False, no_progress)
+    (decoded,) = data_dirs[1].iterdir()
+    return data_dirs[0] / "femnist" / "1.0.0", decoded
+
+
+def damage(path, kind):
+    """Deletes a file, or truncates, alters or empties it."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink()
+    if kind != "missing":
+        path.write_bytes(content[: {"truncated": len(content) // 2, "empty": 0}.get(kind)])
+
+
 def test_femnist_round_trip_with_a_record_per_client(femnist_files, data_dirs):
     import tensorflow_datasets as tfds
 
@@ -59,8 +76,8 @@ def test_femnist_round_trip_with_a_record_per_client(femnist_files, data_dirs):
     assert dataset.num_test_clients == 3
 
 
-def test_prepared_arrays_are_memory_mapped(femnist_files, monkeypatch):
-    catalog.prepare("femnist", femnist_files[0], False, no_progress)
+@pytest.mark.usefixtures("femnist")
+def test_prepared_arrays_are_memory_mapped(monkeypatch):
     monkeypatch.setattr(prepared, "_decode", lambda *args: pytest.fail("decoded again"))
     raw = prepared.load("femnist")
     assert isinstance(raw.x, np.memmap)
@@ -81,31 +98,21 @@ def test_a_cached_set_is_the_decoded_one(tmp_path, data_dirs):
     assert {path.stem for path in data_dirs[1].glob("*/*.npy")} == {"x", "y", "x_test", "y_test", *arrays}
 
 
-@pytest.mark.parametrize("damage", ["truncated", "altered", "empty", "missing", "index"])
-def test_a_damaged_cache_is_rebuilt(femnist_files, data_dirs, damage):
-    expected = catalog.prepare("femnist", femnist_files[0], False, no_progress).x.copy()
-    (folder,) = data_dirs[1].glob("femnist-*")
-    path = folder / "x.npy"
-    content = bytearray(path.read_bytes())
-    if damage == "truncated":
-        path.write_bytes(content[:-1])
-    elif damage == "altered":
-        content[-1] ^= 1
-        path.write_bytes(content)
-    elif damage == "empty":
-        path.write_bytes(b"")
-    elif damage == "missing":
-        path.unlink()
+@pytest.mark.parametrize("kind", ["truncated", "altered", "empty", "missing", "index"])
+def test_a_damaged_cache_is_rebuilt(femnist, kind):
+    _, decoded = femnist
+    expected = np.load(decoded / "x.npy")
+    if kind == "index":
+        (decoded / "index.json").write_text("[]")
     else:
-        (folder / "index.json").write_text("[]")
+        damage(decoded / "x.npy", kind)
     np.testing.assert_array_equal(prepared.load("femnist").x, expected)
 
 
-def test_an_interrupted_cache_is_rebuilt(femnist_files, data_dirs, monkeypatch):
-    catalog.prepare("femnist", femnist_files[0], False, no_progress)
-    (folder,) = data_dirs[1].glob("femnist-*")
-    before = sorted(path.name for path in folder.iterdir())
-    (folder / "index.json").write_text("{}")
+def test_an_interrupted_cache_is_rebuilt(femnist, monkeypatch):
+    _, decoded = femnist
+    before = sorted(path.name for path in decoded.iterdir())
+    (decoded / "index.json").write_text("{}")
 
     def interrupted(*args):
         raise KeyboardInterrupt
@@ -114,43 +121,35 @@ def test_an_interrupted_cache_is_rebuilt(femnist_files, data_dirs, monkeypatch):
         patch.setattr(cache.np, "save", interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepared.load("femnist")
-    assert [path.name for path in data_dirs[1].iterdir()] == [folder.name]
+    assert list(decoded.parent.iterdir()) == [decoded]
     assert len(prepared.load("femnist").y) == 8
-    assert sorted(path.name for path in folder.iterdir()) == before
+    assert sorted(path.name for path in decoded.iterdir()) == before
 
 
-@pytest.mark.parametrize("damage", ["truncated", "altered", "missing", "index"])
-def test_a_damaged_prepared_set_raises_with_its_folder(femnist_files, data_dirs, damage):
-    catalog.prepare("femnist", femnist_files[0], False, no_progress)
-    folder = data_dirs[0] / "femnist" / "1.0.0"
-    (path,) = folder.glob("*train.array_record*")
-    content = bytearray(path.read_bytes())
-    if damage == "truncated":
-        path.write_bytes(content[: len(content) // 2])
-    elif damage == "altered":
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-    elif damage == "missing":
-        path.unlink()
-    else:
+@pytest.mark.parametrize("kind", ["truncated", "altered", "missing", "index"])
+def test_a_damaged_prepared_set_raises_with_its_folder(femnist, femnist_files, kind):
+    folder, _ = femnist
+    if kind == "index":
         for name in ("dataset_info.json", "features.json"):
             (folder / name).write_text("{")
+    else:
+        (path,) = folder.glob("*train.array_record*")
+        damage(path, kind)
     with pytest.raises(DataError, match=str(folder)):
         prepared.load("femnist")
     assert len(catalog.prepare("femnist", femnist_files[0], True, no_progress).y) == 8  # repaired by --force
 
 
 @pytest.mark.parametrize("missing", ["tensorflow_datasets", "array_record", "importlib_resources", "PIL"])
-def test_missing_tensorflow_datasets(femnist_files, data_dirs, monkeypatch, capsys, missing):
+def test_missing_tensorflow_datasets(femnist, femnist_files, monkeypatch, capsys, missing):
     """Decoded data still load; everything else raises a line that says what to install."""
-    catalog.prepare("femnist", femnist_files[0], False, no_progress)
     half_done = prepared.directory() / ".mnist-x" / "mnist" / "1.0.0"  # of a process that was killed
     half_done.mkdir(parents=True)
     (half_done / "dataset_info.json").touch()
     monkeypatch.setitem(sys.modules, missing, None)
     assert len(prepared.load("femnist").y) == 8
     assert [info.num_train for info in catalog.list_datasets() if info.name == "femnist"] == [8]
-    shutil.rmtree(data_dirs[1])
+    shutil.rmtree(femnist[1])
     with pytest.raises(DataError, match=r"needs tensorflow-datasets; pip install 'fedsim-jax\[data\]'"):
         prepared.femnist(0)
     assert main(["data", "prepare", "shakespeare", "--from", str(femnist_files[0])]) == 2
@@ -158,9 +157,8 @@ def test_missing_tensorflow_datasets(femnist_files, data_dirs, monkeypatch, caps
     assert "pip install 'fedsim-jax[data]'" in line
 
 
-def test_missing_examples_raise(femnist_files, data_dirs):
-    catalog.prepare("femnist", femnist_files[0], False, no_progress)
-    path = data_dirs[0] / "femnist" / "1.0.0" / "metadata.json"
+def test_missing_examples_raise(femnist):
+    path = femnist[0] / "metadata.json"
     metadata = json.loads(path.read_text())
     metadata["num_examples"]["train"] += 1
     path.write_text(json.dumps(metadata))
@@ -176,9 +174,9 @@ def test_a_failed_preparation_leaves_nothing(femnist_files, data_dirs):
     assert {path.name for path in data_dirs[0].iterdir()} <= {"downloads"}
 
 
-def test_a_failed_preparation_keeps_the_previous_set(femnist_files, data_dirs):
+@pytest.mark.usefixtures("femnist")
+def test_a_failed_preparation_keeps_the_previous_set(femnist_files):
     files = femnist_files[0]
-    catalog.prepare("femnist", files, False, no_progress)
     (files / "test" / "a.json").write_text('{"users"')
     with pytest.raises(DataError, match=r"a\.json: broken"):
         catalog.prepare("femnist", files, True, no_progress)
@@ -187,17 +185,16 @@ def test_a_failed_preparation_keeps_the_previous_set(femnist_files, data_dirs):
         catalog.prepare("femnist", files, False, no_progress)
 
 
-def test_the_newest_version_is_read(femnist_files, data_dirs):
-    catalog.prepare("femnist", femnist_files[0], False, no_progress)
-    folder = data_dirs[0] / "femnist"
-    shutil.copytree(folder / "1.0.0", folder / "0.9.0")
-    shutil.copytree(folder / "1.0.0", folder / "1.0.10")
-    assert prepared.find_folder("femnist") == folder / "1.0.10"
+def test_the_newest_version_is_read(femnist):
+    folder, _ = femnist
+    for version in ("0.9.0", "1.0.10"):
+        shutil.copytree(folder, folder.with_name(version))
+    assert prepared.find_folder("femnist") == folder.with_name("1.0.10")
 
 
-def test_concurrent_loads(femnist_files, data_dirs):
+@pytest.mark.usefixtures("femnist")
+def test_concurrent_loads(data_dirs):
     """Four threads load from a cache that is damaged repeatedly."""
-    catalog.prepare("femnist", femnist_files[0], False, no_progress)
 
     def load(number):
         for path in data_dirs[1].glob("femnist-*/index.json"):
@@ -210,8 +207,7 @@ def test_concurrent_loads(femnist_files, data_dirs):
 
 
 def test_files_of_another_data_set_raise(tmp_path):
-    for split in ("train", "test"):
-        write_leaf(tmp_path / "digits" / split / "a.json", {"w": {"x": [[0.0] * 64], "y": [1]}})
+    write_leaf(tmp_path / "digits" / "train" / "a.json", {"w": {"x": [[0.0] * 64], "y": [1]}})
     with pytest.raises(DataError, match=r"client w of femnist must be uint8 \(28, 28, 1\)"):
         catalog.prepare("femnist", tmp_path / "digits", False, no_progress)
 
