@@ -1,7 +1,4 @@
-"""LEAF's format: small files with its quirks, and the real files if FEDSIM_DATA_DIR is set."""
-
-import os
-from pathlib import Path
+"""LEAF's format: small files with its quirks; test_real_data.py has the real ones."""
 
 import numpy as np
 import pytest
@@ -10,9 +7,6 @@ from fedsim.datasets import leaf
 from fedsim.datasets.text import ALPHABET
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset, write_leaf
-
-DATA = os.environ.get("FEDSIM_DATA_DIR")
-needs_data = pytest.mark.skipif(DATA is None, reason="FEDSIM_DATA_DIR is not set")
 
 
 def scale_pixels(*values):
@@ -156,30 +150,3 @@ def test_a_truncated_archive_raises(tmp_path):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DataError, match=r"a\.json\.gz: broken"):
         leaf.read_folder(tmp_path)
-
-
-@pytest.mark.data
-@needs_data
-def test_real_femnist_sizes():
-    raw = leaf.read_folder(Path(DATA) / "femnist")
-    assert (len(raw.y), len(raw.y_test)) == (67_423, 7_727)
-    assert len(set(raw.client_ids)) == 489
-    assert raw.num_classes == 62
-    assert raw.x.shape[1:] == (28, 28, 1)
-    assert raw.x.dtype == np.uint8
-    num_examples = np.bincount(np.unique(raw.client_ids, return_inverse=True)[1])
-    assert (num_examples.min(), np.median(num_examples), num_examples.max()) == (2, 150, 320)
-
-
-@pytest.mark.data
-@needs_data
-def test_real_shakespeare_windows(tmp_path):
-    """The published test file has 17,703 windows, but its num_samples add up to 20,389."""
-    (tmp_path / "train").mkdir()
-    (tmp_path / "test").mkdir()
-    (source,) = (Path(DATA) / "shakespeare").glob("all_data*.json.gz")
-    for split in ("train", "test"):
-        (tmp_path / split / source.name).symlink_to(source)
-    raw = leaf.read_folder(tmp_path)
-    assert raw.x_test.shape == (17_703, 80)
-    assert len(set(raw.client_ids)) == 34

@@ -64,15 +64,6 @@ def load(prepared_folder, monkeypatch):
     return prepared.load
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_second_load_decodes_nothing(load, name, monkeypatch):
-    first = load(name)
-    monkeypatch.delattr(prepared, "_decode")
-    again = load(name)
-    assert isinstance(again.x, np.memmap)
-    assert np.array_equal(again.y, first.y)
-
-
 def test_cifar10_sizes_and_order(load, batches):
     raw = load("cifar10")
     assert raw.x.shape == (50_000, 32, 32, 3)
@@ -121,6 +112,9 @@ def test_femnist_sizes(load):
     assert (len(raw.y), len(raw.y_test), raw.num_classes) == (67_423, 7_727, 62)
     assert len(np.unique(raw.client_ids)) == len(np.unique(raw.test_client_ids)) == 489
     assert set(np.unique(raw.y)) == set(range(62))
+    assert (raw.x.shape[1:], raw.x.dtype) == ((28, 28, 1), np.uint8)
+    num_examples = np.bincount(raw.client_ids)
+    assert (num_examples.min(), np.median(num_examples), num_examples.max()) == (2, 150, 320)
     assert build_dataset('data = {name = "femnist", partition = "natural"}').num_test_clients == 489
 
 
