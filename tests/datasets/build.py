@@ -1,12 +1,22 @@
-"""Data sets from configurations, and files in LEAF's format, for tests."""
+"""Data sets from labels or configurations, and files in LEAF's format, for tests."""
 
 import gzip
 import json
 from pathlib import Path
 
+import numpy as np
+
 import fedsim
 from fedsim.config import toml
 from fedsim.engine.data import load_dataset
+
+
+def make_raw(y, x=None, inputs="vector", num_classes=None, client_ids=None) -> fedsim.RawDataset:
+    """A data set with these labels; by default the input of an example is its position."""
+    y = np.asarray(y)
+    x = np.arange(len(y), dtype=np.float32)[:, None] if x is None else x
+    num_classes = int(y.max()) + 1 if num_classes is None else num_classes
+    return fedsim.RawDataset("example", x, y, x[:2], y[:2], num_classes, inputs, client_ids)
 
 
 def build_dataset(text: str) -> fedsim.FederatedDataset:

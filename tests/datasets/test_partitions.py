@@ -1,6 +1,6 @@
 """Partitions by label skew, quantity skew and feature noise."""
 
-import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,17 +12,16 @@ from fedsim.datasets.dirichlet import dirichlet, quantity
 from fedsim.datasets.feature_noise import feature_noise
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.label_skew import extreme, label_quantity, shards, similarity
-from fedsim.datasets.raw import Partition, RawDataset
+from fedsim.datasets.partition import iid
+from fedsim.datasets.raw import Partition
 from fedsim.errors import DataError
-from tests.datasets.build import build_dataset
+from tests.datasets import build
 
 LABELS = st.lists(st.integers(0, 6), min_size=12, max_size=80).map(np.asarray)
 SEEDS = st.integers(0, 99)
 
 
-def make_raw(y, x=None, inputs="vector", num_classes=7):
-    x = np.zeros((len(y), 1), np.float32) if x is None else x
-    return RawDataset("example", x, y, x[:2], y[:2], num_classes, inputs)
+make_raw = partial(build.make_raw, num_classes=7)
 
 
 def count_examples(raw, client_ids, num_clients):
@@ -38,41 +37,12 @@ def count_examples(raw, client_ids, num_clients):
 @given(LABELS, st.integers(1, 4), st.integers(1, 3), SEEDS)
 @settings(max_examples=40)
 def test_shards_are_contiguous_in_the_sorted_labels(y, num_clients, num_shards, seed):
-    raw = make_raw(y)
-    num_examples = count_examples(
-        raw, shards(raw, num_clients, np.random.default_rng(seed), num_shards=num_shards), num_clients
-    )
-    min_size = len(y) // (num_clients * num_shards)
-    assert (
-        (num_examples.sum(axis=1) >= num_shards * min_size) & (num_examples.sum(axis=1) <= num_shards * (min_size + 1))
-    ).all()
-    sizes = [len(part) for part in np.array_split(y, num_clients * num_shards)]
-    cuts, sorted_y = np.cumsum([0, *sizes]), np.sort(y)
-    pieces = [np.bincount(sorted_y[a:b], minlength=7) for a, b in itertools.pairwise(cuts)]
-    assert np.array_equal(sum(pieces), num_examples.sum(axis=0))
-    assert _is_dealt(pieces, list(num_examples), num_shards), "no way to deal the shards gives these clients"
-
-
-def _is_dealt(pieces, rows, num_shards):
-    """Whether the shards `pieces` can be dealt, `num_shards` each, so that clients have `rows`: by trying all ways."""
-    if not rows:
-        return True
-
-    def choices(row, left, start):
-        if left == 0:
-            if not row.any():
-                yield ()
-            return
-        for i in range(start, len(pieces)):
-            if (pieces[i] <= row).all():
-                for remaining in choices(row - pieces[i], left - 1, i + 1):
-                    yield (i, *remaining)
-
-    for chosen in choices(rows[0], num_shards, 0):
-        rest = [piece for i, piece in enumerate(pieces) if i not in chosen]
-        if _is_dealt(rest, rows[1:], num_shards):
-            return True
-    return False
+    """The order of the examples within a class is known from the same generator."""
+    client_ids = shards(make_raw(y), num_clients, np.random.default_rng(seed), num_shards=num_shards)
+    by_class = sorted(np.random.default_rng(seed).permutation(len(y)), key=lambda position: y[position])
+    pieces = np.array_split(client_ids[by_class], num_clients * num_shards)
+    assert all(len(set(piece)) == 1 for piece in pieces)
+    assert np.bincount([piece[0] for piece in pieces]).tolist() == [num_shards] * num_clients
 
 
 @given(st.integers(1, 20), st.integers(1, 7), SEEDS)
@@ -121,12 +91,8 @@ def held_positions(raw, partition):
     ]
 
 
-def make_positions(y):
-    return make_raw(y, np.arange(len(y), dtype=np.float32)[:, None])
-
-
 def test_sybils_hold_all_examples_of_one_class_which_others_hold_too():
-    raw = make_positions(np.random.default_rng(0).permutation(np.repeat(np.arange(7), 6)))
+    raw = make_raw(np.random.default_rng(0).permutation(np.repeat(np.arange(7), 6)))
     partition = extreme(raw, 10, np.random.default_rng(0), num_sybils=3, sybil_class=4)
     *clients, one, two, three = held_positions(raw, partition)
     assert [set(raw.y[positions]) for positions in clients] == [{k} for k in range(7)]
@@ -160,7 +126,7 @@ def test_similarity_is_part_iid_and_part_contiguous(y, num_clients, gamma, seed)
 
 def test_iid_clients_hold_shards_of_all_examples_besides():
     """As in the program of Karimireddy et al.: worker r >= n has shard r % n of n shuffled ones."""
-    raw = make_positions(np.repeat(np.arange(7), 60))
+    raw = make_raw(np.repeat(np.arange(7), 60))
     partition = similarity(raw, 10, np.random.default_rng(3), gamma=0.0, iid_clients=7)
     clients = held_positions(raw, partition)
     assert np.array_equal(raw.y[np.concatenate(clients[:3])], raw.y)  # which are sorted
@@ -212,11 +178,12 @@ def test_dirichlet_of_few_classes_splits_them_among_their_clients(num_clients, n
         assert np.ptp(class_sizes[class_sizes > 0]) <= 1
 
 
-@given(st.floats(0.2, 100), st.integers(1, 8), SEEDS)
+@pytest.mark.parametrize("partition", [dirichlet, quantity])
+@given(st.floats(0.1, 100), st.integers(1, 8), SEEDS)
 @settings(max_examples=30)
-def test_quantity_respects_the_minimum(alpha, num_clients, seed):
+def test_every_client_has_the_minimum(partition, alpha, num_clients, seed):
     raw = make_raw(np.repeat(np.arange(5), 60))
-    client_ids = quantity(raw, num_clients, np.random.default_rng(seed), alpha=alpha, min_examples=2)
+    client_ids = partition(raw, num_clients, np.random.default_rng(seed), alpha=alpha, min_examples=2)
     assert count_examples(raw, client_ids, num_clients).sum(axis=1).min() >= 2
 
 
@@ -268,8 +235,8 @@ def test_feature_noise_on_images_is_clipped():
 
 
 def test_feature_noise_leaves_the_test_set_clean():
-    clean = build_dataset('data = {partition = "iid", num_clients = 10}')
-    noisy = build_dataset('data = {partition = "feature_noise", num_clients = 10}')
+    clean = build.build_dataset('data = {partition = "iid", num_clients = 10}')
+    noisy = build.build_dataset('data = {partition = "feature_noise", num_clients = 10}')
     assert np.array_equal(clean.x_test, noisy.x_test)
     assert np.array_equal(clean.train.y, noisy.train.y)  # the same clients have the same examples
     differs = (clean.train.x != noisy.train.x).mean(axis=(1, 2, 3))
@@ -292,7 +259,7 @@ def test_wrong_inputs_of_a_partition_raise(x, message):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64])
 def test_a_partition_may_repeat_examples_and_leave_some_out(dtype):
-    raw = make_positions(np.arange(5))
+    raw = make_raw(np.arange(5))
     partition = Partition(np.asarray([1, 0, 1, 0, 1]), raw.x + 10, np.asarray([3, 3, 0, 4, 3], dtype))
     data = make_federated_dataset(raw, partition).train
     assert data.x[:, 0].tolist() == [13, 14, 13, 10, 13]
@@ -353,10 +320,19 @@ def test_impossible_partitions_raise_a_single_line(make, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("partition", [shards, label_quantity, extreme, similarity])
-def test_label_skew_needs_single_labels(partition):
-    with pytest.raises(DataError, match=f'example, whose examples have numbers as labels, got "{partition.__name__}"'):
-        partition(make_raw(np.linspace(0, 1, 90), num_classes=0), 4, np.random.default_rng(0))
+@pytest.mark.parametrize(
+    ("y", "num_classes", "labels"),
+    [(np.linspace(0, 1, 90), 0, "numbers as labels"), (np.arange(180).reshape(90, 2) % 5, 5, "several labels")],
+)
+def test_iid_needs_no_single_labels_and_label_skew_does(y, num_classes, labels):
+    raw = make_raw(y, num_classes=num_classes)
+    client_ids = iid(raw, 4, np.random.default_rng(0))
+    assert sorted(np.bincount(client_ids)) == [22, 22, 23, 23]
+    assert np.any(np.diff(client_ids) != 1)
+    for partition in (dirichlet, shards, label_quantity, extreme, similarity):
+        message = f'must be "iid" or "quantity" for example, whose examples have {labels}, got "{partition.__name__}"'
+        with pytest.raises(DataError, match=f"^data.partition: {message}$"):
+            partition(raw, 4, np.random.default_rng(0))
 
 
 def test_feature_noise_on_text_raises():
