@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim.config.sections import DataConfig
-from fedsim.datasets import arrays, sampling, windows
+from fedsim.datasets import arrays, windows
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import unseen_class_notes
 from fedsim.datasets.natural_clients import concatenate_clients
@@ -65,25 +64,15 @@ def test_sparse_labels_raise():
 
 
 def test_unknown_arrays_in_a_file_raise(tmp_path):
-    parts = {"x": X, "y": Y, "x_test": X, "y_test": Y}
-    np.savez(tmp_path / "a.npz", **parts, client_id=Y)
+    np.savez(tmp_path / "a.npz", x=X, y=Y, client_id=Y)
     with pytest.raises(DataError, match=r"unknown array client_id; did you mean client_ids\?"):
         arrays.read(tmp_path / "a.npz")
-    np.savez(tmp_path / "a.npz", **parts, client_ids=Y, num_classes=7)
-    assert arrays.read(tmp_path / "a.npz").num_classes == 7
 
 
-def test_notes_on_unseen_classes_and_default_split():
-    """Classes that occur only in the test set, and a default test split."""
+def test_classes_that_occur_only_in_the_test_set_are_noted():
     assert unseen_class_notes(fedsim.from_arrays(X, Y, Y, X, Y)) == []
     (note,) = unseen_class_notes(fedsim.from_arrays(X, Y, Y, X, Y + 1))
     assert note == "arrays: 33.3 % of the test labels are classes that no client trains on: 3"
-    raw = fedsim.RawDataset("mine", X, Y, X[:0], Y[:0], 3, "vector", Y, Y[:0])
-    (note,) = sampling.default_split_notes(raw, DataConfig(partition="natural"))
-    assert note == (
-        "data.test_fraction: mine comes without test examples, so 20 % of each client's examples become test examples"
-    )
-    assert sampling.default_split_notes(raw, DataConfig(partition="natural", test_fraction=0.5)) == []
 
 
 class Pairs:
@@ -117,6 +106,7 @@ def test_inputs_that_are_no_numbers_raise(x, message):
     [
         (np.ma.array(Y, mask=Y == 1), "y must have no masked values"),
         (np.asarray(list("abcabc")), r"must be integer classes, got <U1; .*np\.unique"),
+        (Y.astype(float), r"must be integers for classes, .* use y\.astype\(int\) .*, or num_classes = 0"),
         (np.eye(3, dtype=int)[Y], r"got one-hot labels \[M, 3\]; use y\.argmax\(axis=1\)"),
         (Y - 1, r"must be 0 to 1, got -1 to 1; .*np\.unique"),
         (Y.astype("M8[s]"), "must be integer classes, got datetime64"),

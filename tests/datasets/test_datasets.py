@@ -98,6 +98,9 @@ def test_digits_are_those_of_scikit_learn():
     assert not np.array_equal(digits.digits(1).x_test, raw.x_test)
 
 
+NO_TEST = {"x_test": None, "y_test": None}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -127,6 +130,9 @@ def test_digits_are_those_of_scikit_learn():
         ),
         ({"x": np.full((4, 2), -(2**33))}, "inputs must be integers of 32 bits, got -8589934592 to"),
         ({"client_ids": None, "test_client_ids": [0, 1]}, "test_client_ids must be left out without client_ids"),
+        (NO_TEST | {"test_client_ids": [0, 1]}, "test_client_ids must be left out without x_test and y_test"),
+        (NO_TEST | {"test_fraction": 1.0}, "test_fraction: must be between 0 and 1, got 1.0"),
+        ({"y_test": None}, "arrays: must have both x_test and y_test, or neither, got no y_test"),
     ],
 )
 def test_inconsistent_arrays_raise(change, message):
