@@ -30,6 +30,7 @@ COLUMNS = {
     "site": RNG.choice(["Ulm", "Ghent", "Oslo", "Lund"], M),
     "diagnosis": RNG.choice(["flu", "cold", "none"], M),
 }
+TEXTS = ("sex", "site", "diagnosis")
 FRAME = pd.DataFrame(COLUMNS)
 
 
@@ -38,11 +39,13 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     FRAME.to_csv("rows.csv", index=False)
     FRAME.to_parquet("rows.parquet", index=False)
-    FRAME.astype({"sex": "category"}).to_parquet("categories.parquet", index=False)
+    FRAME.astype(dict.fromkeys(TEXTS, "category")).to_parquet("categories.parquet", index=False)
+    views = {name: pa.array(COLUMNS[name], pa.string_view()) for name in TEXTS}
+    pq.write_table(pa.table(COLUMNS | views), "views.parquet")
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "categories.parquet"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "categories.parquet", "views.parquet"])
 def test_columns_become_features_classes_and_clients(folder, name):
     raw = table.table(0, path=name, label="diagnosis", client="site")
     assert raw.label_names.tolist() == ["cold", "flu", "none"]
@@ -104,19 +107,6 @@ def test_what_cannot_be_used_is_refused_by_column(changes, message):
     rows = {name: values for name, values in {**COLUMNS, **changes}.items() if values is not None}
     with pytest.raises(DataError, match=message):
         columns.encode("rows", pl.DataFrame(rows), "diagnosis", "site")
-
-
-def test_views_and_dictionaries_of_texts_are_texts(tmp_path):
-    rows = {name: pa.array(COLUMNS[name]) for name in ("sex", "site", "diagnosis")}
-    views = {name: column.cast(pa.string_view()) for name, column in rows.items()}
-    categories = {name: column.dictionary_encode() for name, column in rows.items()}
-    raws = []
-    for columns_ in (rows, views, categories):
-        pq.write_table(pa.table(columns_), tmp_path / "rows.parquet")
-        raws.append(table.table(0, path=str(tmp_path / "rows.parquet"), label="diagnosis", client="site"))
-    for raw in raws[1:]:
-        for name in ("x", "y", "client_ids", "client_names", "label_names"):
-            np.testing.assert_array_equal(getattr(raw, name), getattr(raws[0], name))
 
 
 @pytest.mark.filterwarnings("error")
