@@ -50,11 +50,6 @@ def test_dirichlet_concentration():
     assert largest_share(0.1) > 0.4
 
 
-def test_dirichlet_that_misses_the_minimum_raises():
-    with pytest.raises(DataError, match=r"dirichlet\.alpha: .*got 0\.01; .*dirichlet\.min_examples"):
-        dirichlet(make_raw(np.repeat([0, 1], 50)), 10, np.random.default_rng(0), alpha=0.01, min_examples=9)
-
-
 def test_natural_clients_are_numbered_in_order_of_their_names():
     raw = make_raw([0, 1, 0, 1], client_ids=np.asarray(["bob", "al", "bob", "cy"]))
     assert natural(raw, 3, None).tolist() == [1, 0, 1, 2]

@@ -30,8 +30,8 @@ def make_raw(sizes, test_sizes=None, text=False) -> RawDataset:
     return RawDataset("example", x[:m], y[:m], x[m:], y[m:], 7, inputs, ids, test_ids)
 
 
-def draw(raw, **settings):
-    return sample_clients(raw, DataConfig(partition="natural", **settings), np.random.default_rng(0))
+def draw(raw, seed=0, **settings):
+    return sample_clients(raw, DataConfig(partition="natural", **settings), np.random.default_rng(seed))
 
 
 def test_a_data_set_with_a_test_set_is_unchanged_by_default():
@@ -129,9 +129,7 @@ def test_sample_clients_keep_all_examples_and_depend_on_the_seed():
     assert len(chosen) == 2
     np.testing.assert_array_equal(np.unique(got.test_client_ids), chosen)
     np.testing.assert_array_equal(np.bincount(got.client_ids, minlength=5)[chosen], np.asarray([5, 6, 7, 8, 9])[chosen])
-    config = DataConfig(partition="natural", sample_clients=2)
-    sets = {tuple(np.unique(sample_clients(raw, config, np.random.default_rng(seed)).client_ids)) for seed in range(20)}
-    assert len(sets) > 1
+    assert len({tuple(np.unique(draw(raw, seed, sample_clients=2).client_ids)) for seed in range(20)}) > 1
 
 
 @settings(max_examples=50)
@@ -150,8 +148,7 @@ def test_clients_with_test_examples_only():
     raw = make_raw([4, 0, 6], [1, 2, 1])
     assert draw(raw, max_examples=100).test_client_ids.tolist() == [0, 1, 1, 2]
     for seed in range(5):
-        config = DataConfig(partition="natural", sample_clients=2)
-        got = sample_clients(raw, config, np.random.default_rng(seed))
+        got = draw(raw, seed, sample_clients=2)
         assert np.bincount(got.client_ids).tolist() == [4, 0, 6]
         assert got.test_client_ids.tolist() == [0, 2]
 
