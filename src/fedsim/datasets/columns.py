@@ -56,7 +56,6 @@ def encode(
     if table.is_empty():
         raise DataError(f"{name}: must have rows, got none")
     raw = targets(name, table, label, client)
-    drop = (drop,) if isinstance(drop, str) else drop
     for column in drop:
         require_column(name, table, "drop", column)
     notes, unused = [], {label, client, *drop}

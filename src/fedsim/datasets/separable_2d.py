@@ -4,7 +4,7 @@ import numpy as np
 
 from fedsim.datasets.raw import RawDataset
 
-NUM_CLIENTS, NUM_TRAIN, NUM_TEST = 3, 60, 400  # examples per client
+NUM_TRAIN, NUM_TEST = 60, 400  # examples per client
 NORMAL = np.asarray([1.0, 1.0]) / np.sqrt(2)  # of the true line, which goes through the origin
 MARGIN = 0.3  # smallest distance of an example to the line
 CENTERS = (-2.0, 0.0, 2.0)  # of each client's examples, along the line
@@ -16,8 +16,7 @@ def separable_2d(seed: int) -> RawDataset:
     draw = lambda num_examples: [_draw_client(rng, center, num_examples) for center in CENTERS]
     x, y = (np.concatenate(parts) for parts in zip(*draw(NUM_TRAIN), strict=True))
     x_test, y_test = (np.concatenate(parts) for parts in zip(*draw(NUM_TEST), strict=True))
-    clients = np.arange(NUM_CLIENTS)
-    ids, test_ids = np.repeat(clients, NUM_TRAIN), np.repeat(clients, NUM_TEST)
+    ids, test_ids = (np.repeat(np.arange(len(CENTERS)), num_examples) for num_examples in (NUM_TRAIN, NUM_TEST))
     return RawDataset("separable_2d", x, y, x_test, y_test, 2, "vector", ids, test_ids)
 
 

@@ -33,16 +33,16 @@ def synthetic(
     rng = np.random.default_rng(seed)
     sizes = rng.lognormal(4, 2, NUM_CLIENTS).astype(int) + 50
     std = np.arange(1, NUM_FEATURES + 1) ** -0.6
-    parts: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {True: [], False: []}
+    train, test = [], []
     shared = _draw_classifier(rng)
     for size in sizes:
         weights, bias = shared if iid else _draw_classifier(rng)
         mean = np.zeros(NUM_FEATURES) if iid else rng.normal(rng.normal(0, beta), 1, NUM_FEATURES)
         x = rng.normal(mean, std, (size, NUM_FEATURES))
         y, num_train = np.argmax(x @ weights + bias, axis=1), int(TRAIN_FRACTION * size)
-        parts[True].append((x[:num_train], y[:num_train]))
-        parts[False].append((x[num_train:], y[num_train:]))
-    (x, y, ids), (x_test, y_test, test_ids) = map(_concatenate, parts.values())
+        train.append((x[:num_train], y[:num_train]))
+        test.append((x[num_train:], y[num_train:]))
+    (x, y, ids), (x_test, y_test, test_ids) = _concatenate(train), _concatenate(test)
     return RawDataset("synthetic", x, y, x_test, y_test, NUM_CLASSES, "vector", ids, test_ids)
 
 
