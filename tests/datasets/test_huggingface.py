@@ -18,10 +18,11 @@ RNG = np.random.default_rng(0)
 LINES = {"Ann": ["To be, or not", "öäü!"], "Bob": ["a rose is a rose is a rose"]}
 
 
-def save(path, train, test=None, features=None):
-    splits = {"train": train} | ({} if test is None else {"test": test})
-    made = {split: hf.Dataset.from_dict(rows, features) for split, rows in splits.items()}
-    (made["train"] if test is None else hf.DatasetDict(made)).save_to_disk(path)
+def save(path, train, **others):
+    """Saves `train` alone, or with other splits by name; their rows are dictionaries or data sets."""
+    splits = {"train": train} | others
+    splits = {split: hf.Dataset.from_dict(rows) if isinstance(rows, dict) else rows for split, rows in splits.items()}
+    (hf.DatasetDict(splits) if others else splits["train"]).save_to_disk(path)
     return str(path)
 
 
@@ -33,8 +34,9 @@ def test_images_with_class_names_and_clients(channels, tmp_path):
         {"picture": hf.Image(), "label": hf.ClassLabel(names=["cat", "dog", "eel"]), "writer": hf.Value("string")}
     )
     rows = {"picture": list(pixels.squeeze(-1) if channels == 1 else pixels), "label": labels, "writer": owners}
-    train, test = ({name: values[part] for name, values in rows.items()} for part in (slice(9), slice(9, None)))
-    raw = huggingface(0, path=save(tmp_path / "saved", train, test, features), label="label", client="writer")
+    both = hf.Dataset.from_dict(rows, features)
+    path = save(tmp_path / "saved", both.select(range(9)), test=both.select(range(9, 12)))
+    raw = huggingface(0, path=path, label="label", client="writer")
     np.testing.assert_array_equal(np.concatenate([raw.x, raw.x_test]), pixels)
     assert [*raw.y, *raw.y_test] == labels
     assert (raw.num_classes, raw.label_names.tolist(), raw.inputs) == (3, ["cat", "dog", "eel"], "image")
@@ -52,7 +54,7 @@ def test_tables_are_encoded_as_those_of_files(tmp_path):
     """Categories of both splits; no client column."""
     train = {"age": [1.0, 2.0, 3.0, 6.0], "sex": ["m", "f", "m", "m"], "label": ["a", "b", "b", "a"]}
     test = {"age": [3.0, 3.0], "sex": ["x", "f"], "label": ["a", "b"]}
-    raw = huggingface(0, path=save(tmp_path / "saved", train, test), label="label")
+    raw = huggingface(0, path=save(tmp_path / "saved", train, test=test), label="label")
     age = np.asarray([*train["age"], *test["age"]])
     x = np.concatenate([raw.x, raw.x_test])
     np.testing.assert_allclose(x[:, 0], (age - age.mean()) / age.std(), rtol=1e-6)
@@ -77,7 +79,7 @@ def test_splits_by_name_and_lists_of_numbers(tmp_path):
 
 
 def test_splits_with_different_columns_raise(tmp_path):
-    path = save(tmp_path / "saved", {"age": [1.0, 2.0], "label": ["a", "b"]}, {"age": [1.0]})
+    path = save(tmp_path / "saved", {"age": [1.0, 2.0], "label": ["a", "b"]}, test={"age": [1.0]})
     with pytest.raises(DataError, match=r"must have equal columns, got label \(String\); no other"):
         huggingface(0, path=path, label="label")
 
@@ -101,13 +103,10 @@ def features(**kinds):
     ],
 )
 def test_classes_of_both_splits_are_matched_by_name(test_kind, test_labels, expected, classes, tmp_path):
-    made = {
-        "train": ({"a": NUMBERS, "label": [0, 1] * 4}, features(a="float32", label=["cat", "dog"])),
-        "test": ({"label": test_labels, "a": [1.0, 2.0]}, features(label=test_kind, a="float64")),
-    }
-    splits = {split: hf.Dataset.from_dict(rows, kinds) for split, (rows, kinds) in made.items()}
-    hf.DatasetDict(splits | {"dev": splits["test"]}).save_to_disk(tmp_path / "saved")
-    raw = huggingface(0, path=str(tmp_path / "saved"), label="label")
+    train = {"a": NUMBERS, "label": [0, 1] * 4}, features(a="float32", label=["cat", "dog"])
+    test = {"label": test_labels, "a": [1.0, 2.0]}, features(label=test_kind, a="float64")
+    train, test = hf.Dataset.from_dict(*train), hf.Dataset.from_dict(*test)
+    raw = huggingface(0, path=save(tmp_path / "saved", train, test=test, dev=test), label="label")
     assert (raw.y.tolist(), raw.y_test.tolist()) == ([0, 1] * 4, expected)
     assert (raw.label_names.tolist(), raw.num_classes) == (classes, len(classes))
     assert raw.notes == ("saved: the split dev is not used",)
@@ -126,10 +125,10 @@ def test_classes_of_both_splits_are_matched_by_name(test_kind, test_labels, expe
     ],
 )
 def test_labels_of_one_split_that_do_not_match_raise(test, kinds, message, tmp_path):
-    train = hf.Dataset.from_dict({"a": NUMBERS, "label": ["cat", "dog"] * 4})
-    hf.DatasetDict(train=train, test=hf.Dataset.from_dict(test, features(**kinds))).save_to_disk(tmp_path / "saved")
+    train, test = {"a": NUMBERS, "label": ["cat", "dog"] * 4}, hf.Dataset.from_dict(test, features(**kinds))
+    path = save(tmp_path / "saved", train, test=test)
     with pytest.raises(DataError, match=message):
-        huggingface(0, path=str(tmp_path / "saved"), label="label")
+        huggingface(0, path=path, label="label")
 
 
 GRAY, COLORS = RNG.integers(0, 256, (2, 6, 5), np.uint8), RNG.integers(0, 256, (2, 6, 5, 3), np.uint8)
@@ -142,7 +141,7 @@ def picture(pixels, mode=None):
 
 def saved_pictures(path, pictures, decode=True):
     kinds = hf.Features({"image": hf.Image(decode=decode), "label": hf.ClassLabel(names=["a", "b"])})
-    return save(path, {"image": [*pictures] * 2, "label": [0, 1] * len(pictures)}, features=kinds)
+    return save(path, hf.Dataset.from_dict({"image": [*pictures] * 2, "label": [0, 1] * len(pictures)}, kinds))
 
 
 @pytest.mark.parametrize(
