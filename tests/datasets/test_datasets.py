@@ -118,6 +118,7 @@ NO_TEST = {"x_test": None, "y_test": None}
         ({"x_test": np.zeros((0, 2)), "y_test": np.zeros(0, int)}, "no test examples"),
         ({"x": np.zeros((4, 0)), "x_test": np.zeros((2, 0))}, r"training inputs must have numbers, got shape \(4, 0\)"),
         ({"y": np.full(4, -1), "y_test": np.full(2, -2)}, "training labels must be 0 to 0, got -1 to -1"),
+        ({"y": np.eye(2, dtype=int)[[0, 1, 1, 0]], "num_classes": 2}, r"got one-hot labels \[M, 2\]"),
         ({"num_classes": 2.0}, r"num_classes must be an integer, got 2\.0"),
         (
             {"x": np.full((4, 2), 2**31)},

@@ -25,6 +25,10 @@ def encode_idx(array):
     return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
+def compress_idx(array):
+    return gzip.compress(encode_idx(array), 1)
+
+
 def draw_images(seed, labels, shape=(28, 28)):
     rng = np.random.default_rng(seed)
     return rng.integers(0, 256, (len(labels), *shape), np.uint8), rng.permutation(labels).astype(np.uint8)
@@ -44,7 +48,7 @@ def mnist_files(request, tmp_path, monkeypatch):
         parts[split] = draw_images(SIZES[split], np.arange(SIZES[split]) % 10)
         for name, array in zip(names, parts[split], strict=True):
             if split == "train":
-                (folder / f"{name}.gz").write_bytes(gzip.compress(encode_idx(array), 1))
+                (folder / f"{name}.gz").write_bytes(compress_idx(array))
             else:
                 (folder / name).write_bytes(encode_idx(array))
     monkeypatch.setitem(mnist.CLASS_SIZES, request.param, {"train": (3,) * 10, "test": (2,) * 10})
@@ -72,21 +76,13 @@ IMAGES, LABELS = (f"{name}.gz" for name in mnist.FILES["train"])
     ("name", "change", "message"),
     [
         (IMAGES, lambda content: content[: len(content) // 2], f"{IMAGES} is broken: Compressed file ended"),
-        (IMAGES, lambda content: b"no gzip", f"{IMAGES} is broken: Not a gzipped file"),
+        (IMAGES, lambda _: b"no gzip", f"{IMAGES} is broken: Not a gzipped file"),
         (IMAGES, lambda content: gzip.compress(gzip.decompress(content)[:-9]), "truncated or altered: .* got 23511"),
-        (IMAGES, lambda content: gzip.compress(b"\0\0\x08\x03\0"), "truncated IDX file"),
-        (IMAGES, lambda content: gzip.compress(b"<html>"), "not an IDX file"),
-        (
-            IMAGES,
-            lambda content: gzip.compress(encode_idx(np.zeros((30, 8, 8), np.uint8))),
-            r"images \[M, 28, 28\].*got \(30, 8, 8\)",
-        ),
-        (
-            LABELS,
-            lambda content: gzip.compress(encode_idx(np.zeros(29, np.uint8))),
-            "30 images in .*, but 29 labels in",
-        ),
-        (LABELS, lambda content: gzip.compress(encode_idx(np.zeros(30, np.uint8))), r"not mnist: .*got \(30, 0"),
+        (IMAGES, lambda _: gzip.compress(b"\0\0\x08\x03\0"), "truncated IDX file"),
+        (IMAGES, lambda _: gzip.compress(b"<html>"), "not an IDX file"),
+        (IMAGES, lambda _: compress_idx(np.zeros((30, 8, 8), np.uint8)), r"images \[M, 28, 28\].*got \(30, 8, 8\)"),
+        (LABELS, lambda _: compress_idx(np.zeros(29, np.uint8)), "30 images in .*, but 29 labels in"),
+        (LABELS, lambda _: compress_idx(np.zeros(30, np.uint8)), r"not mnist: .*got \(30, 0"),
         (LABELS, None, f"no {LABELS[:-3]}; needs .* gzipped or not"),
     ],
 )
@@ -108,25 +104,23 @@ def test_mnist_and_fashion_mnist_are_distinguished(mnist_files):
     other = {"mnist": "fashion_mnist", "fashion_mnist": "mnist"}[name]
     with pytest.raises(DataError, match=f"not {other}"):
         mnist.read(other, folder)
-    sums = {
-        name: {split: sum(of) for split, of in num_examples.items()} for name, num_examples in mnist.CLASS_SIZES.items()
-    }
-    assert sums[other] == {"train": 60_000, "test": 10_000}
+    sums = {split: sum(sizes) for split, sizes in mnist.CLASS_SIZES[other].items()}
+    assert sums == {"train": 60_000, "test": 10_000}
 
 
 def test_multiple_files_are_downloaded_to_a_separate_folder(monkeypatch, tmp_path):
-    requests = []
+    files = []
 
     def fetch(file, folder, progress):
-        requests.append((file.url, file.algorithm, len(file.digest)))
+        files.append(file)
         return folder / file.url.rpartition("/")[2]
 
     monkeypatch.setattr(catalog, "fetch", fetch)
     assert catalog._download("fashion_mnist", no_progress).name == "fashion_mnist"
-    assert [url.rpartition("/")[2] for url, *_ in requests] == [
+    assert [file.url.rpartition("/")[2] for file in files] == [
         f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
     ]
-    assert {tuple(rest) for _, *rest in requests} == {("sha256", 64)}
+    assert {(file.algorithm, len(file.digest)) for file in files} == {("sha256", 64)}
     assert catalog._download("emnist_letters", no_progress).name == "gzip.zip"
 
 
@@ -139,9 +133,7 @@ def write_emnist_archive(path, selection, first_label=0):
             x, y = draw_images(seed, np.arange(len(emnist.LABELS[selection])))
             parts[split] = x, y
             for kind, array in (("images-idx3", x.transpose(0, 2, 1)), ("labels-idx1", y + np.uint8(first_label))):
-                archive.writestr(
-                    f"gzip/emnist-{selection}-{split}-{kind}-ubyte.gz", gzip.compress(encode_idx(array), 1)
-                )
+                archive.writestr(f"gzip/emnist-{selection}-{split}-{kind}-ubyte.gz", compress_idx(array))
     return parts
 
 
