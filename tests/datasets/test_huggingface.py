@@ -116,11 +116,7 @@ def test_classes_of_both_splits_are_matched_by_name(test_kind, test_labels, expe
     ("test", "kinds", "message"),
     [
         ({"a": [1.0], "label": [1]}, {"a": "float64", "label": "int64"}, r"got label \(String\); label \(Int64\)"),
-        (
-            {"a": [1.0], "label": [-1]},
-            {"a": "float32", "label": ["cat"]},
-            "hold 0 to 0 in the split test, got -1; ",
-        ),
+        ({"a": [1.0], "label": [-1]}, {"a": "float32", "label": ["cat"]}, "hold 0 to 0 in the split test, got -1; "),
         ({"a": [1.0], "label": [None]}, {"a": "float32", "label": ["cat"]}, "label label has no value in 1 of 9 rows"),
     ],
 )
