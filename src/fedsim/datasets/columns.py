@@ -85,9 +85,9 @@ def encode(
 def encode_texts(
     name: str, table: pl.DataFrame, text: str, label: str, client: str, window: int, tokenizer: str
 ) -> RawDataset:
-    """The rows of `table` as texts that are not split, see `windows.encode_texts`; all else as in `encode`."""
+    """The rows of `table` as texts that are not split, see `windows.first_tokens`; all else as in `encode`."""
     raw = targets(name, table, label, client)
-    x, notes = windows.encode_texts(name, texts_of(name, table, text), window, tokenizer)
+    x, notes = windows.first_tokens(name, texts_of(name, table, text), window, tokenizer)
     return replace(raw, x=x, x_test=x[:0], inputs="text", notes=notes, are_windows=False)
 
 

@@ -109,9 +109,8 @@ def unseen_class_notes(dataset: FederatedDataset) -> list[str]:
         return []
     classes = np.flatnonzero(unseen)
     names = dataset.label_names or range(num_classes)
-    shown = ", ".join(str(names[number]) for number in classes[:MAX_SHOWN_CLASSES]) + " ..." * (
-        len(classes) > MAX_SHOWN_CLASSES
-    )
+    shown = ", ".join(str(names[number]) for number in classes[:MAX_SHOWN_CLASSES])
+    shown += " ..." * (len(classes) > MAX_SHOWN_CLASSES)
     percent = 100 * unseen.sum() / dataset.y_test.size
     return [f"{dataset.name}: {percent:.3g} % of the test labels are classes that no client trains on: {shown}"]
 

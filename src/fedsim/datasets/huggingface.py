@@ -21,8 +21,6 @@ from fedsim.errors import ConfigError, DataError, import_extra, pip_install, rea
 if TYPE_CHECKING:
     import polars as pl
 
-TRAIN, TEST = "train", "test"
-
 
 def huggingface(
     seed: int,
@@ -58,15 +56,15 @@ def huggingface(
     if test_split != "test" and test_split not in loaded:
         raise DataError(f"huggingface.test_split: must be a split of {path} ({', '.join(loaded)}), got {test_split}")
     name, used = Path(path).name, [train_split, *({test_split} & loaded.keys() - {train_split})]
-    splits = {part: loaded[split] for part, split in zip((TRAIN, TEST), used, strict=False)}
+    splits = {part: loaded[split] for part, split in zip(("train", "test"), used, strict=False)}
     notes = tuple(f"{name}: the split {split} is not used" for split in loaded if split not in used)
     if text and not label:
         documents = {split: _documents(name, split, rows, text, client) for split, rows in splits.items()}
-        raw = windows.make(name, documents[TRAIN], documents.get(TEST, {}), window, tokenizer, bool(client))
+        raw = windows.make(name, documents["train"], documents.get("test", {}), window, tokenizer, bool(client))
         return replace(raw, notes=raw.notes + notes)
     import datasets
 
-    kinds = splits[TRAIN].features
+    kinds = splits["train"].features
     images = [column for column in kinds if isinstance(kinds[column], datasets.Image) and column not in drop]
     if len(images) > 1 and not text:
         raise DataError(f"{name}: must have one column of images, got {', '.join(images)}; add others to drop")
@@ -76,7 +74,7 @@ def huggingface(
         raw = _read_images(name, splits, images[0], label, client, drop)
     else:
         raw = encode(name, _table(name, splits, drop), label, client, drop)
-    raw, num_train = _with_class_names(raw, splits, label), len(splits[TRAIN])
+    raw, num_train = _with_class_names(raw, splits, label), len(splits["train"])
     both = replace(raw, x_test=raw.x, y_test=raw.y, test_client_ids=raw.client_ids, notes=(*raw.notes, *notes))
     return select_examples(both, slice(num_train), slice(num_train, None))
 
@@ -132,7 +130,7 @@ def _read_images(
 
     table = _table(name, {split: rows.remove_columns([image]) for split, rows in splits.items()}, drop)
     raw = targets(name, table, label, client)
-    kind = datasets.Image(mode=splits[TRAIN].features[image].mode)
+    kind = datasets.Image(mode=splits["train"].features[image].mode)
     x = stack(name, _pictures(splits, image, kind))
     return replace(raw, x=x, x_test=x[:0], inputs="image")
 

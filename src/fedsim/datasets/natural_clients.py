@@ -13,8 +13,6 @@ from fedsim.datasets.scales import scale_pixels
 from fedsim.datasets.text import ALPHABET
 from fedsim.errors import DataError
 
-TRAIN, TEST = 0, 1
-
 ClientExamples: TypeAlias = tuple[str, np.ndarray, np.ndarray]
 """Name of a client, its x [m, *feature] and y [m]."""
 
@@ -34,17 +32,17 @@ def concatenate_clients(
     or input shapes differ.
     """
     spool, labels, parts = Spool(), [], []
-    for part, clients in ((TRAIN, train), (TEST, test)):
+    for is_test, clients in ((False, train), (True, test)):
         for client, x, y in clients:
             spool = append(name, spool, x, f"client {client}")
             labels.append(y.astype(np.int32))
-            parts.append((part, client))
-    if not any(part == TRAIN for part, _ in parts):
+            parts.append((is_test, client))
+    names = sorted({client for is_test, client in parts if not is_test})
+    if not names:
         raise DataError(f"{name}: no client has training examples")
-    names = sorted({client for part, client in parts if part == TRAIN})
     names += sorted({client for _, client in parts} - set(names))
     position = {client: i for i, client in enumerate(names)}
-    groups = np.asarray([part * len(names) + position[client] for part, client in parts], np.int32)
+    groups = np.asarray([is_test * len(names) + position[client] for is_test, client in parts], np.int32)
     groups = np.repeat(groups, [len(y) for y in labels])  # of examples: training clients, then those of the test
     order = sorting(groups)
     x, y, client_ids = take(spool.array(), order), np.concatenate(labels)[order], groups[order] % len(names)

@@ -91,9 +91,9 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
     no client stay. Raises `DataError` if nothing is left, or there are fewer clients.
     """
     needs_split = config.test_fraction is not None or len(raw.y_test) == 0
-    numbers = config.sample_clients, config.max_examples, config.max_test_examples
-    keeps_all = config.sample_fraction == 1 and all(number is None for number in numbers)
-    if raw.client_ids is None or (keeps_all and not needs_split):
+    is_sampled = config.sample_clients is not None or config.sample_fraction < 1
+    is_capped = config.max_examples is not None or config.max_test_examples is not None
+    if raw.client_ids is None or not (needs_split or is_sampled or is_capped):
         return raw
     raw = canonicalize(raw, needs_test=False)
     assert raw.client_ids is not None
@@ -112,7 +112,6 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
         remedy = "raise data.sample_fraction" if config.sample_fraction < 1 else remedy
         raise DataError(f"{raw.name}: no client is left with training and test examples; {remedy}")
     notes = raw.notes
-    is_sampled = config.sample_clients is not None or config.sample_fraction < 1
     num_clients, num_left = (len(np.unique(ids)) for ids in (client_ids, client_ids[selected]))
     if needs_split and num_left < num_clients and not is_sampled:
         count = f"{num_clients - num_left} of {num_clients} clients"

@@ -44,7 +44,7 @@ def make(
     return raw if is_natural else replace(raw, client_ids=None, test_client_ids=None, client_names=None)
 
 
-def encode_texts(
+def first_tokens(
     name: str, texts: Sequence[str], window: int, tokenizer: str = ""
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """The first `window` characters or tokens of each text, x [M, window], and a remark if some are longer.
