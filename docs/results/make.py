@@ -198,7 +198,7 @@ def overview() -> str:
             rows.append((link, claim.text, claim.published, claim.margin(units), claim.verdict))
             link = ""
     header = ("Result", "Claim", "Published", "Margin (mean, 95 % interval)", "Verdict")
-    table = report.markdown([text_table("", header, rows, num_text=len(header))], literal=False)
+    table = report.markdown([text_table("", header, rows)], literal=False)
     return INTRO.format(summary=f"Of {len(every)} claims: {summarize(every)}") + "\n" + table
 
 

@@ -115,5 +115,5 @@ def _section(table: Table, causes: dict[str, str]) -> str:
     rows = [(c.text, c.published, c.measured, c.margin("seed"), c.verdict, cause_of(c, causes)) for c in table.claims]
     margin = "Difference, in pooled sd" if table.cells else "Margin (mean, 95 % interval)"
     columns = ("Cell" if table.cells else "Sign", "Published", "fedsim", margin, "Verdict", "Cause")
-    shown = report.markdown([text_table("", columns, rows, num_text=len(columns))], literal=False).strip()
+    shown = report.markdown([text_table("", columns, rows)], literal=False).strip()
     return "\n\n".join([*parts, f"{command}: {table.record}.{num_cells}", shown])

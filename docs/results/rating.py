@@ -123,10 +123,8 @@ def page(data: str, table: pl.DataFrame, every: list[Cell]) -> str:
         width = lambda cell: "" if cell.half_width is None else f" ± {cell.half_width:.1f}"
         text = lambda cell, width=width: f"{cell.mean:.1f}{width(cell)} {cell.attack}".strip()
         rows = [[rule, *(text(of[rule, share]) for share in shares)] for rule in rules]
-        parts += [
-            f"## {name} data",
-            report.markdown([text_table("", ("rule", *map(percent, shares)), rows, 9)]).strip(),
-        ]
+        table_text = report.markdown([text_table("", ("rule", *map(percent, shares)), rows)])
+        parts += [f"## {name} data", table_text.strip()]
     parts += [FIGURE.format(data=data)]
     parts += [DIFFERENCE.strip(), report.markdown([difference(table)]).strip()]
     return "\n\n".join(parts) + "\n"
@@ -175,7 +173,7 @@ def difference(table: pl.DataFrame) -> report.Table:
             with_it = f" → {after:.1f} ({name.removeprefix('Ascent (')}" if name.startswith("Ascent") else ""
             entries.append(f"{before:.1f}{with_it}")
         rows.append((f"{rule}, {PARTITIONS[partition]}", *entries))
-    return text_table("", ("rule", *map(percent, shares)), rows, num_text=9)
+    return text_table("", ("rule", *map(percent, shares)), rows)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def make_console(stderr: bool = False, min_width: int = 0) -> Console:
 
 def make_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
     """A table of texts for a console."""
-    return terminal([text_table("", header, rows, num_text=len(header))])
+    return terminal([text_table("", header, rows)])
 
 
 def show_progress(path: Path, configs: Sequence[Config]) -> "Progress":

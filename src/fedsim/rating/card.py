@@ -117,7 +117,7 @@ class Card:
         return Cell(self.rule, run[PARTITION], run[SHARE], attack, *splits)
 
     def tables(self) -> list[Table]:
-        checks = text_table("Checks", ("check", "result"), self.checks, num_text=2)
+        checks = text_table("Checks", ("check", "result"), self.checks)
         partitions = dict.fromkeys(cell.partition for cell in self.cells)
         return [*map(self._accuracy, partitions), self._attacks(), self._labels(), self._costs(), checks]
 
@@ -150,7 +150,7 @@ class Card:
             (PARTITIONS[partition], *(by_place.get((partition, share), "") for share in shares))
             for partition in dict.fromkeys(cell.partition for cell in attacked)
         ]
-        return text_table("The worst attack", ("data", *map(percent, shares)), rows, num_text=1 + len(shares))
+        return text_table("The worst attack", ("data", *map(percent, shares)), rows)
 
     def _labels(self) -> Table:
         rows = []

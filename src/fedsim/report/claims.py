@@ -178,7 +178,7 @@ def claims_table(results: Results, claims: Sequence[Claim]) -> Table:
     if all(c.kind == "published" for c in claims):
         margin = "Difference (and in pooled standard deviations)"
     header = ["Claim", "Published", "Measured", margin, "Verdict"]
-    return text_table(f"Claims: {summarize(claims)}", header, rows, num_text=5)
+    return text_table(f"Claims: {summarize(claims)}", header, rows)
 
 
 @lru_cache(maxsize=1)

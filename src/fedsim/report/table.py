@@ -132,8 +132,7 @@ def with_best_in_bold(table: Table, metric: Metric) -> Table:
     return replace(table, rows=tuple(rows))
 
 
-def text_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], num_text: int = 1) -> Table:
-    """A table of texts alone; the first `num_text` columns are left-aligned, the others are numbers."""
-    columns = [Column(name, is_text=position < num_text) for position, name in enumerate(header)]
-    lines = tuple(Row(line[0], tuple(line[1:])) for line in rows)
-    return Table(title, tuple(columns[1:]), lines, header=header[0])
+def text_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table of texts alone."""
+    columns = tuple(Column(name, is_text=True) for name in header[1:])
+    return Table(title, columns, tuple(Row(name, tuple(texts)) for name, *texts in rows), header=header[0])
