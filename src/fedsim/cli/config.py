@@ -14,9 +14,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("section", metavar="SECTION", nargs="?", help="only this one, such as server or arfl")
 
 
-def call(options: argparse.Namespace) -> int:
+def call(options: argparse.Namespace) -> None:
     """Prints the keys."""
     from fedsim.config.resolve import schema
 
     print(schema().reference(options.section), end="")
-    return 0

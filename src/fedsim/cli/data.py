@@ -37,19 +37,18 @@ def add_parser(commands: Any) -> None:
     actions.add_parser("list", help="list the data sets: clients, training and test examples")
 
 
-def call(options: argparse.Namespace) -> int:
+def call(options: argparse.Namespace) -> None:
     """Prepares a data set, or lists them."""
     from fedsim.cli.console import Counter, show_datasets
     from fedsim.datasets import catalog, prepared
 
     if options.action == "list":
         show_datasets(catalog.list_datasets())
-        return 0
+        return
     with Counter() as counter:
         raw = catalog.prepare(options.name, options.source, options.force, counter.tick)
     print(f"{raw.name}: {describe_size(raw)}, {raw.num_classes} classes")
     print(prepared.find_folder(raw.name))
-    return 0
 
 
 def describe_size(raw: "RawDataset") -> str:

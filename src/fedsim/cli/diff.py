@@ -23,7 +23,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("second", metavar="RUN2", type=Path, help="another run folder")
 
 
-def call(options: argparse.Namespace) -> int:
+def call(options: argparse.Namespace) -> None:
     """Shows the differences."""
     from fedsim import report
     from fedsim.runs.differences import find_differences
@@ -45,7 +45,6 @@ def call(options: argparse.Namespace) -> int:
     output.print(make_table(("setting", *names, "difference"), different) if different else "No results differ.")
     if different and len(different) < len(every):
         output.print(f"{len(every) - len(different)} of {len(every)} settings have the same results.")
-    return 0
 
 
 def _read_values(folder: "RunFolder") -> dict[str, str]:

@@ -31,20 +31,18 @@ def add_parser(commands: Any) -> None:
     )
 
 
-def call(options: argparse.Namespace) -> int:
+def call(options: argparse.Namespace) -> None:
     """Prints the report."""
     from rich.table import Table
     from rich.text import Text
 
     from fedsim.terminal import make_console
 
-    del options
     table = Table(show_header=False, box=None)
     table.add_column(no_wrap=True)
     for name, text in [*_versions(), *_devices(), *_folders(), *_data(), *_extras()]:
         table.add_row(name, Text(text))
     make_console().print(table)
-    return 0
 
 
 def _versions() -> list[tuple[str, str]]:

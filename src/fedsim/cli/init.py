@@ -57,7 +57,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
 
 
-def call(options: argparse.Namespace) -> int:
+def call(options: argparse.Namespace) -> None:
     """Asks the questions, checks that the answers can be run, and writes the file."""
     from fedsim.config import toml
 
@@ -86,7 +86,6 @@ def call(options: argparse.Namespace) -> int:
     print(
         f"wrote {options.file}; `fedsim run {options.file} --dry-run` shows time and memory, without --dry-run it runs"
     )
-    return 0
 
 
 def _num_clients(raw: "RawDataset | None") -> int:

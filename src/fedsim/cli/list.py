@@ -24,18 +24,16 @@ def add_parser(commands: Any) -> None:
     )
 
 
-def call(options: argparse.Namespace) -> int:
+def call(options: argparse.Namespace) -> None:
     """Prints two lines for each configuration."""
     from fedsim.config import bundled, toml
 
-    del options
     for name in bundled.names():
         text = bundled.located(Path(name)).read_text(encoding="utf-8")
         presets = ", ".join(tomllib.loads(text).get(toml.PRESET, {}))
         size = f"{count_runs(toml.read(Path(name))):,} runs" + (f"; presets: {presets}" if presets else "")
         print(f"{name} ({size})\n    {first_sentence(text)}")
     print(NEXT)
-    return 0
 
 
 def count_runs(experiment: "Experiment") -> int:

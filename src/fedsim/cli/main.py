@@ -85,7 +85,8 @@ def _dispatch(arguments: list[str]) -> int:
         remedy = f"it is called {renamed} now" if renamed else f"see `{command} --help`"
         raise ConfigError(f"{unknown[0]}: not an argument of `{command}`; {remedy}")
     call = COMMANDS[options.command].call
-    return call(options, overrides) if options.command in with_keys else call(options)
+    code: int | None = call(options, overrides) if options.command in with_keys else call(options)
+    return code or 0
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsim import interrupts
+from fedsim.cli.run import parse_target, warn
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def add_parser(commands: Any) -> None:
     )
 
 
-def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
+def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     """Rates the rules; `overrides` are settings that all of them get."""
     from fedsim.config.registry import lookup
     from fedsim.rating import protocol
@@ -64,8 +65,9 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     rules = [{protocol.RULE: rule, **overrides} for rule in dict.fromkeys(options.rule)]
     for keys in rules:
         protocol.check_keys(data, keys)
-    if options.dry_run or options.target:
-        return _show_plans(options, data, rules)
+    if options.dry_run or options.target is not None:
+        _show_plans(options, data, rules)
+        return
     from fedsim import report
     from fedsim.report.names import file_part
     from fedsim.runs.folder import RunFolder
@@ -80,7 +82,6 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         for suffix, text in (("csv", cells), ("md", card.markdown()), ("html", card.page())):
             folder.write_text(f"{name}.{suffix}", text)
             print(folder.path / f"{name}.{suffix}")
-    return 0
 
 
 def _rate(data: str, keys: Mapping[str, Any], folder: "RunFolder", options: argparse.Namespace) -> "Card":
@@ -112,27 +113,20 @@ def _run(experiment: "Experiment", folder: "RunFolder", options: argparse.Namesp
     from fedsim.terminal import show_progress
 
     plan = prepare(experiment)
-    for warning in plan.warnings:
-        if warning.partition(":")[0] in experiment.overridden:
-            print(f"fedsim: warning: {warning}", file=sys.stderr)
+    warn([warning for warning in plan.warnings if warning.partition(":")[0] in experiment.overridden])
     command = "the same command without --force" if options.force else "the same command"
     interrupts.set_message(f"fedsim: interrupted; {folder.path} is incomplete, {command} resumes it")
     with interrupts.raised(), show_progress(folder.path, plan.runs) as bar:
         run_plan(plan, folder.path, [bar], force=options.force, allow_mismatch=options.allow_mismatch)
 
 
-def _show_plans(options: argparse.Namespace, data: str, rules: list[dict[str, Any]]) -> int:
+def _show_plans(options: argparse.Namespace, data: str, rules: list[dict[str, Any]]) -> None:
     """Shows what would be run for each rule, on this machine or another."""
     from fedsim.cli.plan import show_forecast, show_plan
     from fedsim.engine import make_plan, prepare
-    from fedsim.forecast import targets
     from fedsim.rating import protocol
 
-    target = targets.parse(options.target) if options.target else None
-    if target is not None:
-        if not options.dry_run:
-            raise ConfigError("--target: must be used with --dry-run")
-        targets.disable_accelerators()
+    target = parse_target(options)
     for keys in rules:
         for preset in ("attacks", "labels", "evaluation"):
             experiment = protocol.read(data, preset, keys)
@@ -143,4 +137,3 @@ def _show_plans(options: argparse.Namespace, data: str, rules: list[dict[str, An
     print(
         "The evaluation also has runs under the attacks that are chosen: up to 40. Times are without attacks and rules."
     )
-    return 0

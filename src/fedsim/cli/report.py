@@ -94,7 +94,7 @@ def add_parser(commands: Any) -> None:
     )
 
 
-def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
+def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     """Writes and shows the report; `overrides` are of the configuration whose runs are to be shown."""
     from fedsim import report
     from fedsim.cli import console
@@ -118,7 +118,8 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         raise ConfigError("--by, --choose-per: must be used with --choose KEY")
     baseline = options.baseline or BASELINE
     if options.format == "html":
-        return _page(results, options, _destination(options.out, results, baseline))
+        _write_page(results, options, _destination(options.out, results, baseline))
+        return
     paired = report.paired_tables(results, baseline) if options.paired or options.baseline else []
     if options.paired and not paired:
         raise ConfigError(f"--paired: must have another rule with a scenario and a seed in common with {baseline}")
@@ -136,7 +137,6 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         print(f"fedsim: note: {problem}", file=sys.stderr)
     if out is None:
         print("fedsim: note: nothing was written; --out DIR writes the files of this report", file=sys.stderr)
-    return 0
 
 
 def _text(tables: "Sequence[Table]", options: argparse.Namespace) -> str:
@@ -152,7 +152,7 @@ def _text(tables: "Sequence[Table]", options: argparse.Namespace) -> str:
     return formats[options.format](tables).removesuffix("\n")
 
 
-def _page(results: "Results", options: argparse.Namespace, out: "RunFolder | None") -> int:
+def _write_page(results: "Results", options: argparse.Namespace, out: "RunFolder | None") -> None:
     """Writes report.html and prints its path."""
     from fedsim.report.html.page import write_page
 
@@ -161,7 +161,6 @@ def _page(results: "Results", options: argparse.Namespace, out: "RunFolder | Non
     if options.paired or options.baseline:
         raise ConfigError("--format html: must be used without --paired and --baseline")
     print(write_page(results, out))
-    return 0
 
 
 def _destination(path: Path | None, results: "Results", baseline: str) -> "RunFolder | None":

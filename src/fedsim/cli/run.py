@@ -4,12 +4,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedsim import interrupts
 from fedsim.cli.overrides import SLURM, TRACKERS
 from fedsim.config.values import WHERE, option_of
 from fedsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedsim.forecast.targets import Target
 
 EPILOG = """\
 any key of the configuration can be set on the command line, which overrides the file and its sweep:
@@ -108,21 +111,21 @@ def flags() -> set[str]:
     return {option for option, action in options.items() if action.nargs == 0}
 
 
-def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
+def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     """Runs the configuration with `overrides` (see `cli.overrides`), or shows the plan."""
     if not options.checkpoint_seconds >= 0:  # nan
         raise ConfigError(f"--checkpoint-seconds: must be a number >= 0, got {options.checkpoint_seconds:g}")
     jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
     if options.target is not None or not _is_distributed(options):
-        return _call(options, overrides, jobs)
+        _call(options, overrides, jobs)
+        return
     if jobs:
         raise ConfigError("--distributed: must be used without --slurm, whose jobs are runs of their own")
     from fedsim.engine import processes
 
     processes.connect(options.coordinator, options.num_processes, options.process_id)
-    code = _call(options, overrides, jobs)
+    _call(options, overrides, jobs)
     processes.wait_for_all()
-    return code
 
 
 def _is_distributed(options: argparse.Namespace) -> bool:
@@ -143,20 +146,13 @@ def _is_distributed(options: argparse.Namespace) -> bool:
     return True
 
 
-def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[str, str]) -> int:
+def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[str, str]) -> None:
     from fedsim.api import default_folder
     from fedsim.config import toml
     from fedsim.engine import devices
 
-    target = None
-    if options.target is not None:
-        from fedsim.forecast import targets
-
-        target = targets.parse(options.target)
-        if not options.dry_run:
-            raise ConfigError("--target: must be used with --dry-run")
-        targets.disable_accelerators()
-    else:
+    target = parse_target(options)
+    if target is None:
         devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
     experiment = toml.read(options.config, overrides, options.preset, option_of, WHERE)
     path = options.out or default_folder(experiment)
@@ -176,7 +172,7 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
         for job in jobs.submit(experiment, path, slurm, {key: getattr(options, key) for key in keys}):
             print(f"job {job}")
         print(f"when all jobs have finished: fedsim report {path}; repeat `fedsim run` to complete what they left")
-        return 0
+        return
     plan = make_plan(experiment, target.machine) if target else prepare(experiment, not options.no_compile_cache)
     if plan.warnings and options.strict:
         raise ConfigError(plan.warnings[0])
@@ -185,15 +181,15 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
         if not options.dry_run:
             with interrupts.raised():
                 run_plan(plan, path, **run_options)
-        return 0
-    _warn([*plan.warnings, *([UNUSED_JOBS] if slurm else [])])
+        return
+    warn([*plan.warnings, *([UNUSED_JOBS] if slurm else [])])
     for note in plan.notes:
         print(f"fedsim: note: {note}", file=sys.stderr)
     if options.dry_run:
         from fedsim.cli.plan import show_forecast, show_plan
 
         show_forecast(plan, target) if target else show_plan(plan, path)
-        return 0
+        return
     trackers = make_trackers(path, options.log)
     command = "the same command without --force" if options.force else "the same command"
     interrupts.set_message(f"fedsim: interrupted; {path} is incomplete, {command} resumes it")
@@ -204,11 +200,24 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
     claims, problems = report.claims_tables(results)
     tables = report.narrow(report.accuracy_tables(results), results)
     console.show_results(list(map(report.terminal, (tables, claims))), folder)
-    _warn(problems)
+    warn(problems)
     print(NEXT.format(path=path), file=sys.stderr)
-    return 0
 
 
-def _warn(warnings: Sequence[str]) -> None:
+def parse_target(options: argparse.Namespace) -> "Target | None":
+    """The devices of `--target`, if it was given. Raises `ConfigError` without `--dry-run`."""
+    if options.target is None:
+        return None
+    from fedsim.forecast import targets
+
+    target = targets.parse(options.target)
+    if not options.dry_run:
+        raise ConfigError("--target: must be used with --dry-run")
+    targets.disable_accelerators()
+    return target
+
+
+def warn(warnings: Sequence[str]) -> None:
+    """Prints a line for each of the warnings."""
     for warning in warnings:
         print(f"fedsim: warning: {warning}", file=sys.stderr)
