@@ -24,7 +24,7 @@ from fedsim.errors import ConfigError
 from fedsim.runs.callbacks import Callback, Evaluation, Start
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.schemas import Columns, Tables
-from fedsim.runs.tables import RunClients, client_rows, info_rows, initial_client_rows, measured_quantities, round_rows
+from fedsim.runs.tables import RunClients, client_rows, info_rows, measured_quantities, round_rows
 from fedsim.runs.writer import GroupWriter
 
 log = logging.getLogger("fedsim")
@@ -138,11 +138,9 @@ class GroupRun:
         rounds = round_rows(self._configs, runs, completed, metrics, records, clients, success, validation)
         tables: Tables = {"rounds": rounds}
         num_new = 0 if records is None else records.client_ids.shape[1] * int(self._stopping.is_active.sum())
-        if recorded != "none" and records is not None:
+        if recorded != "none" and (records is not None or alpha is not None):
             last_only = recorded == "evaluated"
             tables["clients"] = client_rows(runs, completed, records, metrics, alpha, clients, last_only)
-        elif recorded != "none" and alpha is not None:
-            tables["clients"] = initial_client_rows(runs, metrics, alpha, clients)
         names = self._dataset.label_names, self._dataset.client_names
         quantities = measured_quantities(metrics, by_class, personal, *names)
         if info := info_rows(runs, completed, {} if records is None else records.info, quantities):

@@ -137,7 +137,7 @@ def lam(config: Config) -> float | None:
 def client_rows(
     runs: Sequence[int],
     last_round: int,
-    records: RoundRecord,
+    records: RoundRecord | None,
     metrics: Metrics,
     alpha: np.ndarray | None,
     clients: RunClients,
@@ -145,35 +145,24 @@ def client_rows(
 ) -> Columns:
     """One row a run [S], round and client of the cohort; in `last_round`, if there is `alpha` [S, N], all clients.
 
-    `records` [S, rounds, K] end with `last_round`; `metrics` are those after it, [S] or client by client [S, C]. With
-    `last_only` the rounds before it are left out.
+    `records` [S, rounds, K] end with `last_round`, None before the first round; `metrics` are those after it, [S] or
+    client by client [S, C]. With `last_only` the rounds before it are left out.
     """
-    rows = _cohort_rows(last_round, records, alpha)
-    if last_only:
-        rows = {name: column[:, -1:] for name, column in rows.items()}
-    rows = {name: column.ravel() for name, column in rows.items()}
+    parts = []
+    if records is not None:
+        first = -1 if last_only else 0
+        cohorts = _cohort_rows(last_round, records, alpha)
+        parts.append({name: column[:, first:].ravel() for name, column in cohorts.items()})
     if alpha is not None:
-        other_rows = _other_rows(last_round, np.asarray(records.client_ids)[:, -1], alpha)
-        rows = {name: np.concatenate([column, other_rows[name]]) for name, column in rows.items()}
-    return _with_clients(rows, runs, last_round, metrics, clients)
-
-
-def initial_client_rows(runs: Sequence[int], metrics: Metrics, alpha: np.ndarray, clients: RunClients) -> Columns:
-    """One row a run [S] and client before the first round, with `alpha` [S, N]; the rest as in `client_rows`."""
-    empty_cohort = np.empty((len(alpha), 0), int)
-    return _with_clients(_other_rows(0, empty_cohort, alpha), runs, 0, metrics, clients)
-
-
-def _with_clients(
-    rows: Columns, runs: Sequence[int], last_round: int, metrics: Metrics, clients: RunClients
-) -> Columns:
-    """The `rows` of clients with their runs instead of positions, and with data of each client."""
-    position, client_id = rows["position"], rows["client_id"]
+        cohort = np.empty((len(alpha), 0), int) if records is None else np.asarray(records.client_ids)[:, -1]
+        parts.append(_other_rows(last_round, cohort, alpha))
+    rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    position, client_id = rows.pop("position"), rows["client_id"]
     after_last = rows["round"] == last_round
     accuracy = np.where(after_last, _client_accuracy(metrics, clients.corrupted.shape)[position, client_id], np.nan)
     return {
         "run": np.asarray(runs)[position],
-        **{name: column for name, column in rows.items() if name != "position"},
+        **rows,
         "num_examples": clients.num_examples[position, client_id],
         "corrupted": clients.corrupted[position, client_id],
         "malicious": clients.malicious[position, client_id],
