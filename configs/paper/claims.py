@@ -15,10 +15,10 @@ from fedsim import Claim
 from fedsim.report.final import LAST, Final
 from fedsim.report.metric import ACCURACY, LOSS, Metric
 from fedsim.report.names import AGGREGATORS, aggregator_name, scenario_name
+from fedsim.report.published import Published
 from fedsim.report.results import Results
 from fedsim.report.settings import Scenario, Setting
 
-Published = tuple[float, float]  # accuracy in percent: mean and standard deviation over five seeds
 Settings = dict[str, Setting]  # by rule
 
 RULES = ("fedavg", "rfa", "multi_krum", "cfl", "arfl")  # of Table 2
@@ -65,9 +65,9 @@ def table2(results: Results) -> list[Claim]:
             if (rule, kind, fraction) in published:
                 row, expected = results.number(setting, ACCURACY), published[rule, kind, fraction]
                 where = f"{aggregator_name(rule)}, {name_of(kind, fraction)}"
-                distances[where] = row["mean"] - expected[0]
-                texts = _format(*expected), _format(row["mean"], row["std"])
-                comparisons.append(Claim(f"{where}: accuracy (%)", published=texts[0], measured=texts[1]))
+                distances[where] = row["mean"] - expected.mean
+                measured = str(Published(row["mean"], row["std"]))
+                comparisons.append(Claim(f"{where}: accuracy (%)", published=str(expected), measured=measured))
     if distances:
         where = max(distances, key=lambda place: abs(distances[place]))
         average, number = np.mean(np.abs(list(distances.values()))), len(distances)
@@ -77,23 +77,19 @@ def table2(results: Results) -> list[Claim]:
 
 
 def read_published(data: str) -> dict[tuple[str, str, float], Published]:
-    """Table 2 of a data set by rule, corruption and share; empty for one that the paper does not use."""
+    """Table 2 of a data set, in percent over five seeds, by rule, corruption and share; empty for others."""
     text = Path(__file__).with_name("published.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     key = lambda row: (row["aggregator"], row["corruption"], float(row["fraction"]))
-    number = lambda row: (float(row["accuracy_mean"]), float(row["accuracy_std"]))
+    number = lambda row: Published(float(row["accuracy_mean"]), float(row["accuracy_std"]))
     return {key(row): number(row) for row in rows if row["dataset"] == data}
-
-
-def _format(mean: float, deviation: float | None) -> str:
-    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
 
 
 def _is_above_fedavg(results: Results, kind: str, fraction: float) -> Claim:
     published = read_published(results.settings[0].data)
     text, gap = f"{name_of(kind, fraction)}: ARFL is above FedAvg", "+3.9 to +41.7 points"
     if published:
-        gap = f"{published['arfl', kind, fraction][0] - published['fedavg', kind, fraction][0]:+.2f} points"
+        gap = f"{published['arfl', kind, fraction].mean - published['fedavg', kind, fraction].mean:+.2f} points"
     rules = find_rules(results, RULES, kind, fraction)
     if not {"arfl", "fedavg"} <= rules.keys():
         return Claim(text, published=gap)
@@ -109,11 +105,11 @@ def _is_best(results: Results, kind: str, fraction: float) -> Claim:
     is_robust = kind in ("shuffling", "flipping")
     slack, what = MAX_GAP, f"within {MAX_GAP:g} point of the best"
     if is_robust and published:
-        slack, what = published["arfl"][1], "best, or within its published standard deviation of the best"
+        slack, what = published["arfl"].std, "best, or within its published standard deviation of the best"
     given = f"Table 2: {'best' if is_robust else 'within 0.81 points'}"
     if published:
-        accuracy = published["arfl"][0]
-        given = _format_gap(accuracy, {rule: accuracy - published[rule][0] for rule in RULES if rule != "arfl"})
+        accuracy = published["arfl"].mean
+        given = _format_gap(accuracy, {rule: accuracy - published[rule].mean for rule in RULES if rule != "arfl"})
     text = f"{name_of(kind, fraction)}: ARFL is {what}"
     rules = find_rules(results, RULES, kind, fraction)
     every = {rule: results.difference(rules.get("arfl"), setting) for rule, setting in rules.items() if rule != "arfl"}
@@ -138,13 +134,12 @@ def _format_gap(accuracy: float, gaps: dict[str, float]) -> str:
 
 def convergence(results: Results) -> list[Claim]:
     """ARFL ends highest under shuffling and flipping; on clean and noisy data all rules converge, Multi-Krum last."""
-    accuracy, loss = (ACCURACY, LAST, " %", "points"), (LOSS, LAST, " nats", "nats")
-    high = ("ARFL converges to the highest accuracy", "Fig. 2", "arfl", 1, *accuracy)
-    low = ("ARFL ends with the lowest test loss", "Sec. 5.2: the other rules diverge", "arfl", -1, *loss)
-    close = (f"all rules end within {MAX_SPREAD:g} points", "Sec. 5.2: all converge", "", 0, *accuracy)
-    over_all = (ACCURACY, ALL_ROUNDS, " %", "points")
-    slow = ("Multi-Krum is the slowest (mean accuracy over all rounds)", "Sec. 5.2", "multi_krum", -1, *over_all)
-    biased = ("ARFL ends with the highest test loss", "Sec. 5.2: slightly higher", "arfl", 1, *loss)
+    high = ("ARFL converges to the highest accuracy", "Fig. 2", "arfl", 1, ACCURACY, LAST)
+    low = ("ARFL ends with the lowest test loss", "Sec. 5.2: the other rules diverge", "arfl", -1, LOSS, LAST)
+    close = (f"all rules end within {MAX_SPREAD:g} points", "Sec. 5.2: all converge", "", 0, ACCURACY, LAST)
+    slowest = "Multi-Krum is the slowest (mean accuracy over all rounds)"
+    slow = (slowest, "Sec. 5.2", "multi_krum", -1, ACCURACY, ALL_ROUNDS)
+    biased = ("ARFL ends with the highest test loss", "Sec. 5.2: slightly higher", "arfl", 1, LOSS, LAST)
     clean, noisy = ("none", 0.0), ("noisy", 0.5)
     statements = list(product((("shuffling", 0.5), ("flipping", 0.5)), (high, low)))
     statements += [*product((clean, noisy), (close, slow)), (clean, biased)]
@@ -161,8 +156,6 @@ def _extreme(
     sign: int,
     metric: Metric,
     final: Final,
-    suffix: str,
-    unit: str,
 ) -> Claim:
     """`rule` is above all others (sign 1), or below them (-1); 0: the highest and the lowest rule are close."""
     text = f"{name_of(kind, fraction)}: {text}"
@@ -171,6 +164,7 @@ def _extreme(
     if len(rules) < 2 or (rule and rule not in rules):
         return Claim(text, published=published)
     others = [name for name in rules if name != rule and np.isfinite(means[name])]
+    unit, suffix = ("nats", " nats") if metric == LOSS else ("points", " %")
     measured = ", ".join(f"{aggregator_name(name)} {value:.2f}" for name, value in means.items()) + suffix
     if not others:  # all of them have diverged
         return Claim(text, published=published, measured=measured)

@@ -32,12 +32,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = {"iid": "IID", "dirichlet": "Dirichlet(0.1)"}
 BESIDE = "fedavg", "median", "multi_krum"  # the rule, in the figure and among the costs
-DETECTED = {metric.name: metric for metric in DETECTION}
-DETECTION_COLUMNS = {
-    "exclusion_precision": "precision (%)",
-    "exclusion_recall": "recall (%)",
-    "exclusion_false_positive_rate": "false positives (%)",
-}
+EXCLUSION = DETECTION[1:]
+EXCLUSION_COLUMNS = "precision (%)", "recall (%)", "false positives (%)"
 LIMITS = (
     "These are small networks on one data set, of 20 clients that all take part in each round. Other data, models, "
     "cohorts, learning rates and numbers of rounds may rank rules differently.",
@@ -156,11 +152,11 @@ class Card:
         rows = []
         for setting in self.labels.settings:
             partition = PARTITIONS[self.labels.runs[setting.runs[0]][PARTITION]]
-            means = [self.labels.number(setting, DETECTED[name])["mean"] for name in DETECTION_COLUMNS]
+            means = [self.labels.number(setting, metric)["mean"] for metric in EXCLUSION]
             detected: list[Entry] = [None if mean is None else Number(mean) for mean in means]
             name = f"{partition}, {setting.corruption} {percent(setting.fraction)}"
             rows.append(Row(name, (_number(self.labels, setting), *detected)))
-        columns = tuple(map(Column, ("accuracy (%)", *DETECTION_COLUMNS.values())))
+        columns = tuple(map(Column, ("accuracy (%)", *EXCLUSION_COLUMNS)))
         number = len(self.labels.settings[0].splits)
         table = Table(
             "Wrong labels: accuracy, and whether clients with a weight of 0 are corrupted",

@@ -18,6 +18,7 @@ from fedsim.errors import ConfigError
 from fedsim.report.keys import Run
 from fedsim.report.names import aggregator_name, format_values, join, short
 from fedsim.report.results import Results
+from fedsim.report.settings import Setting
 
 DATA_SETS: dict[str, dict[str, Any]] = {
     "digits": {},
@@ -73,22 +74,16 @@ def against_worst(evaluation: Experiment, adversary: str, results: Results) -> E
     swept: Block = {}
     for block in evaluation.sweep:
         swept |= {key: values for key, values in block.items() if key != PARTITION}
-    blocks = [swept | attack for attack in _worst_attacks(adversary, results)]
-    return replace(evaluation, sweep=(*evaluation.sweep, *blocks))
-
-
-def _worst_attacks(adversary: str, results: Results) -> list[Block]:
-    """For each partition and share of malicious clients the keys of the worst attack, as a block."""
-    cells: dict[tuple[Any, Any], list[Any]] = {}
+    cells: dict[tuple[Any, Any], list[Setting]] = {}
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
         cells.setdefault((run[PARTITION], run[SHARE]), []).append(setting)
-    chosen = []
+    blocks = []
     for (partition, share), settings in cells.items():
         worst = max(settings, key=lambda setting: results.badness(setting, results.metric(setting.data)))
         attack = attack_keys(adversary, results.runs[worst.runs[0]])
-        chosen.append({PARTITION: [partition], SHARE: [share]} | attack)
-    return chosen
+        blocks.append(swept | {PARTITION: [partition], SHARE: [share]} | attack)
+    return replace(evaluation, sweep=(*evaluation.sweep, *blocks))
 
 
 def attack_keys(adversary: str, run: Run) -> Block:

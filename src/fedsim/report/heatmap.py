@@ -135,7 +135,6 @@ def draw_heat_maps(
         panel.set_axis_off()
     finite = np.concatenate([table[np.isfinite(table)] for table in panels.values()])
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    image = None
     for panel, (title, table) in zip(axes, panels.items(), strict=False):
         image = _draw(panel, table, (low, max(high, low + 1e-9)), metric)
         panel.set_title(title)
@@ -143,8 +142,7 @@ def draw_heat_maps(
         panel.set_xticks(range(len(columns)), columns, rotation=90 if is_long else 0)
     figure.supylabel(labels[0], fontsize="medium")
     figure.supxlabel(labels[1], fontsize="medium")
-    if image is not None:
-        figure.colorbar(image, ax=axes, label=f"{metric.label}\n{when}", pad=0.01)
+    figure.colorbar(image, ax=axes, label=f"{metric.label}\n{when}", pad=0.01)
     return figure
 
 

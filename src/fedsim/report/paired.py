@@ -9,7 +9,6 @@ from fedsim.errors import ConfigError
 from fedsim.report import compare
 from fedsim.report.accuracy import complete, draws_text, final_text, tabulate
 from fedsim.report.compare import Difference, finals
-from fedsim.report.metric import Metric
 from fedsim.report.names import SweptValues, aggregator_name, format_values, labels, scenario_name
 from fedsim.report.results import BASELINE, Results
 from fedsim.report.rows import row_names
@@ -96,24 +95,24 @@ def _number(d: Difference) -> Number:
 
 def paired_rows(results: Results, every: Sequence[Difference]) -> list[dict[str, Any]]:
     """One row a difference, for paired.csv; accuracies from 0 to 1, None without an interval."""
-    return [_row(d, results.metric(d.setting.data)) for d in every]
-
-
-def _row(d: Difference, metric: Metric) -> dict[str, Any]:
-    setting, baseline, half, scale = d.setting, d.baseline, d.half_width, metric.scale
-    return {
-        "data": setting.data,
-        "aggregator": setting.aggregator,
-        "reference": baseline.aggregator,
-        **{name: getattr(setting, name) for name in ("corruption", "attack", "attack_fraction", "fraction", "lam")},
-        "reference_lam": baseline.lam,
-        "settings": format_values(setting.swept_values),
-        "reference_settings": format_values(baseline.swept_values),
-        "num_splits": len({split for split, _ in d.draws}),
-        "num_runs": len(d.draws),
-        "difference_mean": d.mean / scale,
-        "difference_low": None if half is None else (d.mean - half) / scale,
-        "difference_high": None if half is None else (d.mean + half) / scale,
-        "p": d.p_value,
-        "p_holm": None if math.isnan(d.corrected_p) else d.corrected_p,
-    }
+    rows = []
+    for d in every:
+        setting, baseline, half, scale = d.setting, d.baseline, d.half_width, results.metric(d.setting.data).scale
+        row = {
+            "data": setting.data,
+            "aggregator": setting.aggregator,
+            "reference": baseline.aggregator,
+            **{name: getattr(setting, name) for name in ("corruption", "attack", "attack_fraction", "fraction", "lam")},
+            "reference_lam": baseline.lam,
+            "settings": format_values(setting.swept_values),
+            "reference_settings": format_values(baseline.swept_values),
+            "num_splits": len({split for split, _ in d.draws}),
+            "num_runs": len(d.draws),
+            "difference_mean": d.mean / scale,
+            "difference_low": None if half is None else (d.mean - half) / scale,
+            "difference_high": None if half is None else (d.mean + half) / scale,
+            "p": d.p_value,
+            "p_holm": None if math.isnan(d.corrected_p) else d.corrected_p,
+        }
+        rows.append(row)
+    return rows
