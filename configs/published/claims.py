@@ -77,8 +77,11 @@ def foolsgold(results: Results) -> list[Claim]:
             published.append(_claim("foolsgold", f"{name}{after}: {what}", numbers[shown]))
             if PAPER_ROUNDS in numbers:
                 as_in_paper.append(_claim("foolsgold", f"{name}: {what}", numbers[PAPER_ROUNDS]))
-    counted = [_summary("After the 3,000 rounds of the paper's text", as_in_paper)] if as_in_paper else []
-    return [*counted, *published]
+    if not as_in_paper:
+        return published
+    compared = [claim.holds for claim in as_in_paper if claim.comparison]
+    text = "After the 3,000 rounds of the paper's text: numbers that agree or are near"
+    return [Claim(text, measured=f"{sum(compared)} of {len(compared)}"), *published]
 
 
 def heatmaps(results: Results) -> list[Claim]:
@@ -245,12 +248,6 @@ def _best(results: Results, setting: Setting, first: int) -> list[float]:
 def _rank(numbers: Numbers) -> float:
     """Their mean, below all others if one has diverged."""
     return float(np.nan_to_num(numbers.mean(), nan=-np.inf))
-
-
-def _summary(when: str, claims: list[Claim]) -> Claim:
-    """How many published numbers other runs, or other rounds, would give."""
-    compared = [claim.holds for claim in claims if claim.comparison]
-    return Claim(f"{when}: numbers that agree or are near", measured=f"{sum(compared)} of {len(compared)}")
 
 
 def _after(results: Results, setting: Setting, rounds: int, column: str = "test_accuracy") -> Numbers:

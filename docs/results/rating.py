@@ -115,7 +115,7 @@ def cells(table: pl.DataFrame) -> Iterator[Cell]:
 
 def page(data: str, table: pl.DataFrame, every: list[Cell]) -> str:
     """The page of a data set."""
-    shares = shares_of(every)
+    shares = sorted({cell.share for cell in every})
     option = "" if data == "digits" else f" --data {data}"
     parts = [INTRO.format(data=data, name=data_name(data), option=option).strip()]
     for partition, name in PARTITIONS.items():
@@ -137,14 +137,9 @@ def ordered(every: list[Cell], partition: str) -> tuple[dict[tuple[str, float], 
     return of, sorted({rule for rule, _ in of}, key=lambda rule: (-total(rule), rule))
 
 
-def shares_of(every: list[Cell]) -> list[float]:
-    """The shares of malicious clients."""
-    return sorted({cell.share for cell in every})
-
-
 def figure(every: list[Cell]) -> "Figure":
     """A heat map of rules and shares for each partition; the order of the rules is that of the first one."""
-    shares = shares_of(every)
+    shares = sorted({cell.share for cell in every})
     _, rules = ordered(every, next(iter(PARTITIONS)))
     panels = {}
     for partition, name in PARTITIONS.items():

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group
@@ -20,17 +19,14 @@ from fedsim.report.table import text_table
 from fedsim.runs.callbacks import Callback, Evaluation, Start
 
 MAX_SECONDS = 10.0  # between two lines of progress
-MIN_WIDTH = 100  # columns of output that is not a terminal
+WIDTH = 100  # columns of output that is not a terminal
 log = logging.getLogger("fedsim")
 
 
-def make_console(stderr: bool = False, min_width: int = 0) -> Console:
-    """A console for tables and lines, at least `min_width` columns wide."""
+def make_console(stderr: bool = False) -> Console:
+    """A console for tables and lines."""
     console = Console(stderr=stderr, highlight=False, soft_wrap=True)
-    width = max(console.width if console.is_terminal else MIN_WIDTH, min_width)
-    if console.is_terminal and width == console.width:
-        return console
-    return Console(stderr=stderr, highlight=False, width=width)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH)
 
 
 def make_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
@@ -59,7 +55,7 @@ class Progress(Callback, logging.Handler):
         log.propagate = False
         return self
 
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         level, log.propagate = self._before
         log.setLevel(level)
         log.removeHandler(self)
@@ -86,7 +82,7 @@ class ProgressBar(Progress):
         self._bar.start()
         return super().__enter__()
 
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         super().__exit__()
         self._bar.stop()
 
@@ -120,7 +116,7 @@ class ProgressLines(Progress):
         self._thread.start()
         return super().__enter__()
 
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         super().__exit__()
         self._closed.set()
         if error[0] is None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
@@ -28,7 +27,7 @@ class Counter:
             self._status.start()
         return self
 
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._status.stop()
 
     def tick(self, activity: str, completed: int, total: int) -> None:

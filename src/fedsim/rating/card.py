@@ -115,7 +115,8 @@ class Card:
     def tables(self) -> list[Table]:
         checks = text_table("Checks", ("check", "result"), self.checks)
         partitions = dict.fromkeys(cell.partition for cell in self.cells)
-        return [*map(self._accuracy, partitions), self._attacks(), self._labels(), self._costs(), checks]
+        tables = [*map(self._accuracy, partitions), self._attacks(), self._labels(), self._costs(), checks]
+        return [replace(table, notes=tuple(mark_notes(table))) for table in tables]
 
     def _accuracy(self, partition: str) -> Table:
         own = [cell for cell in self.cells if cell.partition == partition]
@@ -125,7 +126,7 @@ class Card:
             numbers.setdefault(cell.rule, {})[cell.share] = replace(cell.number, bold=cell.rule == self.rule)
         mean = lambda rule: sum(np.nan_to_num(numbers[rule][share].mean) for share in shares if share in numbers[rule])
         rows = [Row(rule, tuple(map(numbers[rule].get, shares))) for rule in sorted(numbers, key=mean, reverse=True)]
-        table = Table(
+        return Table(
             f"Worst test accuracy (%) on {PARTITIONS[partition]} data, by share of malicious clients",
             tuple(Column(percent(share)) for share in shares),
             tuple(rows),
@@ -133,7 +134,6 @@ class Card:
             subtitle=f"± half of the 95 % interval over {own[0].num_splits} splits; sorted by the mean of the columns",
             digits=1,
         )
-        return replace(table, notes=tuple(mark_notes(table)))
 
     def _with_others(self) -> list[Cell]:
         return [*self.cells, *(cell for cell in self.others if cell.rule != self.rule)]
@@ -158,7 +158,7 @@ class Card:
             rows.append(Row(name, (_number(self.labels, setting), *detected)))
         columns = tuple(map(Column, ("accuracy (%)", *EXCLUSION_COLUMNS)))
         number = len(self.labels.settings[0].splits)
-        table = Table(
+        return Table(
             "Wrong labels: accuracy, and whether clients with a weight of 0 are corrupted",
             columns,
             tuple(rows),
@@ -167,7 +167,6 @@ class Card:
             "second half of the rounds, empty without such clients",
             digits=1,
         )
-        return replace(table, notes=tuple(mark_notes(table)))
 
     def _costs(self) -> Table:
         columns = tuple(Column(f"K = {clients}, d = {size:,}") for clients, size in SIZES)

@@ -4,9 +4,9 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from fedsim.errors import RunFolderError
 from fedsim.runs.files import has_checkpoint, write_error
 
 
-class Checkpoints:
+class Checkpoints(AbstractContextManager["Checkpoints"]):
     """The states of a group's runs, batch by batch, in the folder `path`, at least `seconds` apart.
 
     A context manager, which waits at its end until everything is written. Orbax, which takes seconds to import, is
@@ -44,12 +44,7 @@ class Checkpoints:
         except (OSError, ValueError) as error:
             raise write_error(self._path, error) from None
 
-    def __enter__(self) -> "Checkpoints":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if "_manager" not in vars(self) or (error is not None and jax.process_count() > 1):
             return  # of several processes, the others may have ended, and closing waits for them
         try:

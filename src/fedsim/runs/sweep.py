@@ -27,11 +27,7 @@ def _different(runs: Sequence[Run], key: str) -> set[str]:
 
 def split_common(runs: Sequence[Run]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The keys that all runs have with the same value, and the other keys of each run."""
-    shared = set(runs[0])
-    for run in runs:
-        if not run.keys() >= shared:
-            shared &= run.keys()
-    shared -= set(varying_keys(runs))
+    shared = set(runs[0]).intersection(*runs).difference(varying_keys(runs))
     different_keys = dict.fromkeys(key for run in runs for key in run if key not in shared)
     common = {key: value for key, value in runs[0].items() if key in shared}
     return common, [{key: run[key] for key in different_keys if key in run} for run in runs]
