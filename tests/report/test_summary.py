@@ -169,15 +169,6 @@ def test_excluded_clients_are_counted_as_by_a_loop(clients):
     assert rows == ([(5, *expected)] if used else [])
 
 
-def test_files(folder, no_figures):
-    report.make(folder)
-    header, line = (folder.path / "summary.csv").read_text().splitlines()
-    values = dict(zip(header.split(","), line.split(","), strict=True))
-    assert values["aggregator"] == "arfl"
-    assert float(values["final_accuracy_mean"]) == pytest.approx(0.7)
-    assert values["settings"] == ""
-
-
 def test_curves_are_means_and_bands_extremes(folder):
     drawn = report.figures(report.load(folder))
     assert set(drawn) == {"accuracy", "loss", "corrupted_weight"}  # no alpha was recorded

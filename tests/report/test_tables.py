@@ -44,23 +44,6 @@ def test_markdown_and_latex_have_the_same_content(tmp_path):
     check_latex(latex)
 
 
-def test_a_wide_table_is_not_truncated_in_a_terminal():
-    """Seven scenarios with deviations: no name or number is truncated."""
-    columns = (Column("Clean", ""), *(Column(kind, f"{n} %") for kind in ("Shuffling", "Flipping") for n in (30, 50)))
-    number = Number(95.32, 10.57, True, 5)
-    rows = tuple(Row(name, (number,) * 7, "own") for name in ("FedAvg", "Multi-Krum, f = 3"))
-    table = Table("Accuracy", (*columns, Column("Noisy", "30 %"), Column("Noisy", "50 %")), rows, data="Digits")
-    console = Console(width=100, file=StringIO())
-    console.print(report.terminal([table]))
-    shown = console.file.getvalue()
-    assert "…" not in shown
-    assert shown.count("95.32") == shown.count("± 10.57") == 14
-    assert "Multi-Krum, f = 3" in shown
-    narrow = Console(width=100, file=StringIO())
-    narrow.print(report.terminal([replace(table, columns=columns[:2], rows=(Row("RFA", (number,) * 2, "rfa"),))]))
-    assert "95.32 ± 10.57" in narrow.file.getvalue()  # a single line if there is room
-
-
 @pytest.mark.parametrize(("styles", "shown"), [(None, "**95.32**"), ("standard", "\033[1m95.32\033[0m")])
 def test_bold_is_seen_in_a_log_file_too(styles, shown):
     console = Console(width=100, file=StringIO(), force_terminal=styles is not None, color_system=styles)
@@ -84,7 +67,10 @@ WIDE = (*(Column(*heading) for heading in HEADINGS), *(Column("Noisy", f"{n} %")
 @pytest.mark.parametrize("num_columns", [1, 3, 12])
 @pytest.mark.parametrize("is_text", [False, True])
 def test_nothing_vanishes_in_a_narrow_terminal(width, num_columns, is_text):
-    """Names are complete in each block of columns, numbers are never cut, and no line is too long."""
+    """Names are complete in each block of columns, numbers are never cut, and no line is too long.
+
+    If there is room, a number is in one line.
+    """
     number = lambda row, column: Number(-10 * row - column / 100, 10.57, False, 5, 1)
     entry = (lambda row, column: f"claim {row}.{column} holds ([preliminary])") if is_text else number
     rows = [Row(name, tuple(entry(r, c) for c in range(num_columns)), "own") for r, name in enumerate(NAMES)]
@@ -109,7 +95,9 @@ def test_nothing_vanishes_in_a_narrow_terminal(width, num_columns, is_text):
         assert bare(column.label) in headings
     for row in rows:
         for value in row.entries:
-            assert bare(value if is_text else f"{value.mean:.2f} ± 10.57†") in shown
+            text = value if is_text else f"{value.mean:.2f} ± 10.57†"
+            assert bare(text) in shown
+            assert width < 200 or num_columns > 3 or any(text in line for line in lines)
 
 
 def test_latex_escapes_special_characters():

@@ -28,16 +28,25 @@ def accuracy(run, t):
     return 0.2 + ((3 * place[0] + 5 * place[1] + 7 * place[2]) % 13) / 20 + run["seed"] / 100
 
 
+def attacked(rule, share, attack, seed=0, **keys):
+    """A run whose corrupted clients attack with clean data."""
+    return run(rule, share, seed, "none", **{"attack.kind": attack} | keys)
+
+
 def runs():
     clean = [run(rule, seed=seed) for rule in RULES for seed in SEEDS]
-    attacked = lambda rule, share, attack, seed: run(rule, share, seed, "none", **{"attack.kind": attack})
-    return clean + [
-        attacked(rule, share, attack, seed)
-        for rule in RULES
-        for share in SHARES
-        for attack in ATTACKS
-        for seed in SEEDS
-    ]
+    return clean + [attacked(*place) for place in itertools.product(RULES, SHARES, ATTACKS, SEEDS)]
+
+
+def with_alpha(rule, share, attack, seed, alpha):
+    """A run on data that Dirichlet's distribution with this alpha divides."""
+    return attacked(rule, share, attack, seed, **{"data.partition": "dirichlet", "dirichlet.alpha": alpha})
+
+
+def numbers_of(figures):
+    """By name, the numbers of each panel of heat maps."""
+    panels = lambda figure: figure.axes[:-1]  # the last is the scale of colors
+    return {name: [[t.get_text() for t in panel.texts] for panel in panels(f)] for name, f in figures.items()}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +56,7 @@ def results(tmp_path_factory):
 
 def expected(rule, share):
     values = [
-        np.mean([100 * accuracy(run(rule, share, s, "none", **{"attack.kind": a}), 20) for s in SEEDS]) for a in ATTACKS
+        np.mean([100 * accuracy(attacked(rule, share, attack, seed), 20) for seed in SEEDS]) for attack in ATTACKS
     ]
     return min(values)
 
@@ -106,28 +115,29 @@ def test_a_rule_without_attacked_runs_has_its_clean_accuracy_only(tmp_path):
 
 def test_the_share_of_attacks_on_clean_data_is_that_of_the_malicious_clients(tmp_path):
     """Attacks count once, whatever their shares, and the worst is that of each share."""
-    attacked = [
-        run("fedavg", seed=seed, kind="none", **{"attack.kind": attack, "attack.fraction": share})
+    every = [
+        attacked("fedavg", 0.0, attack, seed, **{"attack.fraction": share})
         for attack, share, seed in itertools.product(ATTACKS, SHARES, SEEDS)
     ]
     value = lambda run, t: 0.9 - run["attack.fraction"] - 0.1 * ATTACKS.index(run["attack.kind"])
-    (table,) = worst_tables(report.load(make_folder(tmp_path / "a", attacked, value)))
+    (table,) = worst_tables(report.load(make_folder(tmp_path / "a", every, value)))
     assert [column.label for column in table.columns] == ["Worst 20 %", "Worst 40 %"]
     assert [number.mean for number in table.rows[0].entries] == pytest.approx([40, 20])
     assert table.notes[0] == "Worst of: IPM, ALIE, Sign flip, Mimic."
-    one_attack = [run | {"attack.kind": "ipm"} for run in attacked[:4]]
+    one_attack = [run | {"attack.kind": "ipm"} for run in every[:4]]
     one_attack += [run | {"attack.fraction": share} for run in one_attack for share in (0.1, 0.3)]
     assert worst_tables(report.load(make_folder(tmp_path / "b", one_attack, value))) == []
 
 
 def test_attackers_among_the_corrupted_clients_and_of_their_own_are_compared(tmp_path):
     """20 % that attack in either way are one column, of which the worst counts."""
-    values = {"corrupted": {"corruption.fraction": 0.2}, "own": {"attack.fraction": 0.2}}
-    attacked = [
-        run("fedavg", kind="none", **{"attack.kind": attack} | values[who]) for attack in ATTACKS for who in values
+    shares = ((0.2, None), (0.0, 0.2))  # of corrupted clients, and of malicious ones of their own
+    every = [
+        attacked("fedavg", corrupted, attack, **{"attack.fraction": malicious})
+        for attack, (corrupted, malicious) in itertools.product(ATTACKS, shares)
     ]
     value = lambda run, t: 0.1 if run["corruption.fraction"] else 0.9
-    (table,) = worst_tables(report.load(make_folder(tmp_path / "a", attacked, value)))
+    (table,) = worst_tables(report.load(make_folder(tmp_path / "a", every, value)))
     assert [number.mean for number in table.rows[0].entries] == [10]
 
 
@@ -135,25 +145,17 @@ def test_heat_maps_show_every_number(results):
     with style.context():
         drawn = plot_threat_grids(results)
     assert set(drawn) == {"accuracy_by_attack", "accuracy_worst_attack"}
-    texts = lambda figure: [text.get_text() for panel in figure.axes[:-1] for text in panel.texts]
-    shown = texts(drawn["accuracy_worst_attack"])
-    assert shown == [
-        f"{v:.0f}" for rule in ("fedavg", "median", "arfl") for v in (90, *(expected(rule, s) for s in SHARES))
+    assert numbers_of(drawn)["accuracy_worst_attack"] == [
+        [f"{v:.0f}" for rule in ("fedavg", "median", "arfl") for v in (90, *(expected(rule, s) for s in SHARES))]
     ]
-    assert len(texts(drawn["accuracy_by_attack"])) == 2 * 3 * (1 + 4 + 1)
+    assert [len(panel) for panel in numbers_of(drawn)["accuracy_by_attack"]] == [3 * (1 + 4 + 1)] * 2
 
 
 def test_planes_of_a_swept_number(tmp_path):
     """Dirichlet's alpha over the share, with the worst of two attacks in each cell; settings of rules have no plane."""
     alphas, shares = (0.1, 1.0, 10.0), (0.1, 0.2, 0.4)
-    make_run = lambda rule, alpha, share, attack: run(
-        rule, share, 0, "none", **{"attack.kind": attack, "data.partition": "dirichlet", "dirichlet.alpha": alpha}
-    )
-    runs = [
-        make_run(rule, *place)
-        for rule in ("arfl", "fedavg")
-        for place in itertools.product(alphas, shares, ("ipm", "alie"))
-    ]
+    places = itertools.product(("arfl", "fedavg"), shares, ("ipm", "alie"), (0,), alphas)
+    runs = [with_alpha(*place) for place in places]
     value = lambda run, t: (
         0.9 - run["corruption.fraction"] - run["dirichlet.alpha"] / 50 - 0.1 * (run["attack.kind"] == "alie")
     )
@@ -163,51 +165,36 @@ def test_planes_of_a_swept_number(tmp_path):
     assert set(drawn) == {"accuracy_plane_dirichlet-alpha"}
     *panels, _ = drawn["accuracy_plane_dirichlet-alpha"].axes
     assert [panel.get_title() for panel in panels] == ["FedAvg", "ARFL"]
-    expected = [f"{100 * (0.8 - share - alpha / 50):.0f}" for alpha in alphas for share in shares]
-    for panel in panels:
-        assert [text.get_text() for text in panel.texts] == expected
+    expected = lambda offset: [f"{100 * (0.8 - s - alpha / 50 + offset):.0f}" for alpha in alphas for s in shares]
+    assert numbers_of(drawn)["accuracy_plane_dirichlet-alpha"] == [expected(0)] * 2
     assert panels[0].get_yticklabels()[0].get_text() == "0.1"
     assert drawn["accuracy_plane_dirichlet-alpha"].get_supylabel() == "dirichlet.alpha"
     other_data = [run | {"data.name": "mnist"} for run in runs]
     higher = lambda run, t: value(run, t) + 0.05 * (run["data.name"] == "mnist")
     with style.context():
         drawn = plot_planes(report.load(make_folder(tmp_path / "b", runs + other_data, higher)), ACCURACY)
-    assert list(drawn) == [f"accuracy_plane_dirichlet-alpha_{data}" for data in ("digits", "mnist")]
-    for figure, offset in zip(drawn.values(), (0, 0.05), strict=True):
-        expected = [f"{100 * (0.8 - share - alpha / 50 + offset):.0f}" for alpha in alphas for share in shares]
-        assert [text.get_text() for text in figure.axes[0].texts] == expected
+    offsets = {"digits": 0, "mnist": 0.05}
+    assert numbers_of(drawn) == {
+        f"accuracy_plane_dirichlet-alpha_{data}": [expected(offset)] * 2 for data, offset in offsets.items()
+    }
 
 
 def test_the_worst_threat_in_a_plane_is_chosen_as_in_the_tables(tmp_path):
     """A diverged run is worse than any accuracy, and with other runs to choose on, these decide."""
-    make_run = lambda alpha, share, attack, seed: run(
-        "fedavg",
-        share,
-        seed,
-        "none",
-        **{"attack.kind": attack, "data.partition": "dirichlet", "dirichlet.alpha": alpha},
-    )
-    places = itertools.product((0.1, 1.0, 10.0), (0.1, 0.2, 0.4), ("ipm", "alie"), (0, 1))
+    places = itertools.product(("fedavg",), (0.1, 0.2, 0.4), ("ipm", "alie"), (0, 1), (0.1, 1.0, 10.0))
     value = lambda run, t: {("ipm", 0): 0.2, ("alie", 0): 0.4, ("ipm", 1): 0.8, ("alie", 1): 0.6}[
         run["attack.kind"], run["seed"]
     ]
-    results = report.load(make_folder(tmp_path / "a", [make_run(*place) for place in places], value))
+    results = report.load(make_folder(tmp_path / "a", [with_alpha(*place) for place in places], value))
     shown = lambda results: {
-        text.get_text()
-        for figure in plot_planes(results, ACCURACY).values()
-        for panel in figure.axes[:-1]
-        for text in panel.texts
+        number for panels in numbers_of(plot_planes(results, ACCURACY)).values() for panel in panels for number in panel
     }
     with style.context():
         assert shown(results) == {"50"}
         confirmed = report.confirm(results, "seed", (1,))
         assert shown(confirmed) == {"80"}  # IPM is the worst on seed 0
-        diverged = make_folder(
-            tmp_path / "b",
-            list(results.runs),
-            value,
-            diverged=lambda run: (run["attack.kind"], run["seed"]) == ("alie", 1),
-        )
+        lost = lambda run: (run["attack.kind"], run["seed"]) == ("alie", 1)
+        diverged = make_folder(tmp_path / "b", list(results.runs), value, lost)
         assert shown(report.confirm(report.load(diverged), "seed", (0,))) == {"40"}
     remarks = [figure.get_suptitle() for figure in report.figures(confirmed).values()]
     assert all("Runs with seed 1 are shown" in " ".join(remark.split()) for remark in remarks)

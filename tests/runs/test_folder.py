@@ -18,6 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsim.config.components import unflatten
+from fedsim.config.schema import Config
 from fedsim.config.toml import parse
 from fedsim.core.types import Metrics, RoundRecord, SimulationState, Variables
 from fedsim.errors import RunFolderError
@@ -30,7 +32,7 @@ from fedsim.runs.folder import RunFolder
 from fedsim.runs.groups import GroupFolder, Record
 from fedsim.runs.locks import describe_holder, is_locked, lock
 from fedsim.runs.schemas import CLIENTS, INFO, ROUNDS, SCHEMAS, as_table
-from fedsim.runs.tables import RunClients, client_rows, info_rows
+from fedsim.runs.tables import RunClients, client_rows, info_rows, round_rows
 from fedsim.runs.writer import GroupWriter
 
 RUNS = [
@@ -409,6 +411,41 @@ def test_rows_of_clients_by_hand():
     last = client_rows([7, 8], 4, records, metrics, alpha, clients, last_only=True)
     keys = set(zip(last["run"], last["round"], last["client_id"], strict=True))
     assert keys == {key for key in rows if key[1] == 4}
+
+
+NUM_EXAMPLES = np.asarray([[5, 6, 7]])
+METRICS = Metrics(np.asarray([5.0]), np.asarray([7]), np.asarray([10]))
+
+
+def record_of(client_ids, weights):
+    """The rounds of one run, all of whose reports are valid."""
+    ids = np.asarray([client_ids])
+    return RoundRecord(ids, np.zeros(ids.shape), np.asarray([weights]), np.ones(ids.shape, bool), info={})
+
+
+def test_corrupted_weight_is_over_all_rounds_since_the_last_row():
+    records = record_of([[0, 1], [1, 2], [0, 2]], [[0.4, 0.6], [1.0, 0.0], [0.0, 0.0]])  # the last round is skipped
+    corrupted = np.asarray([[False, True, True]])
+    rows = round_rows([Config()], [0], 3, METRICS, records, RunClients(NUM_EXAMPLES, corrupted, corrupted))
+    assert rows["corrupted_weight"] == pytest.approx([(0.6 + 1.0) / 2])
+    assert rows["test_accuracy"] == pytest.approx([0.7])
+    assert rows["test_loss"] == pytest.approx([0.5])
+
+
+def test_malicious_clients_are_counted_apart_from_corrupted_ones():
+    records = record_of([[0, 1, 2]], [[0.5, 0.3, 0.2]])
+    clients = RunClients(NUM_EXAMPLES, np.asarray([[False, True, False]]), np.asarray([[False, False, True]]))
+    keys = {"server.aggregator": "trimmed_mean", "trimmed_mean.num_byzantine": 1}
+    attack = {"attack.kind": "ipm", "attack.fraction": 0.3}
+
+    def row(**changes):
+        config = unflatten({**keys, **attack, **changes})
+        rows = round_rows([config], [0], 1, METRICS, records, clients)
+        return [rows[name].item() for name in ("corrupted_weight", "malicious_weight", "byzantine_excess")]
+
+    assert row() == pytest.approx([0.3, 0.2, 1])
+    assert row(**{"server.num_byzantine": "malicious"}) == pytest.approx([0.3, 0.2, 0])
+    assert row(**{"attack.kind": "none", "attack.fraction": None}) == pytest.approx([0.3, np.nan, 1], nan_ok=True)
 
 
 def test_rows_of_info_by_hand():
