@@ -83,7 +83,6 @@ def test_config_is_a_configuration_with_every_default(capsys):
         (["report"], "the following arguments are required: RUN"),
         (["report", "x", "--formt", "html"], "--formt: not an argument of `fedsim report`; see `fedsim report --help`"),
         (["report", "x", "--format", "word"], "invalid choice: 'word'"),
-        (["report", "nowhere"], "error: nowhere: "),
         (["data", "shwo"], "invalid choice: 'shwo'"),
         (["config", "sever"], "SECTION: must be a section of the configuration, got sever; did you mean server?"),
         (["run", "quickstart", "--server.rounds", "3"], "on the command line: unknown key server.rounds; did you mean"),

@@ -143,12 +143,6 @@ LATER = "[[sweep]]\nseed = [0]\nserver.cohort_size = [5]\n[[sweep]]\nseed = [0]\
     [
         ("server.cohort_size = 50", {}, None, "{}: server.cohort_size: must be at most .*20.*"),
         (
-            "server.cohort_size = 10",
-            {"data.num_clients": 5},
-            None,
-            "{} with --data.num-clients: server.coh.*",
-        ),
-        (
             "data.num_clients = 5",
             {"server.cohort_size": 10},
             None,

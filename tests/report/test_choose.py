@@ -118,19 +118,13 @@ def test_tables_and_files_show_what_was_chosen(folder, tmp_path, capsys, no_figu
     assert all("client.learning_rate=" in row["chosen"] and row["settings"] == "" for row in summary)
 
 
-def test_a_run_that_diverged_is_not_chosen(tmp_path):
-    runs = [run("median", seed=seed, **{KEYS[0]: rate}) for seed in SEEDS for rate in RATES]
-    value = lambda run, t: math.nan if run["seed"] == 1 and run[KEYS[0]] == 1.0 else run[KEYS[0]] / 2
-    results = report.load(make_folder(tmp_path / "a", runs, value, validation=value))
-    (setting,) = report.choose(results, KEYS[:1]).settings
-    assert setting.chosen == ((KEYS[0], 0.1),)
-
-
-def test_a_value_with_a_diverged_run_is_not_chosen_though_its_mean_is_the_best(tmp_path):
+@pytest.mark.parametrize("number", [math.nan, 0.1])  # a classifier that has diverged guesses
+def test_a_value_with_a_diverged_run_is_not_chosen_though_its_mean_is_the_best(number, tmp_path):
     runs = [run("median", seed=seed, **{KEYS[0]: rate}) for seed in range(5) for rate in RATES]
     lost = lambda run: run["seed"] == 0 and run[KEYS[0]] == 1.0
-    value = lambda run, t: 0.1 if lost(run) else 0.5 + run[KEYS[0]] / 3  # a classifier that has diverged guesses
-    results = report.load(make_folder(tmp_path / "a", runs, value, diverged=lost, validation=value))
+    has_diverged = lambda run: lost(run) and number == 0.1
+    value = lambda run, t: number if lost(run) else 0.5 + run[KEYS[0]] / 3
+    results = report.load(make_folder(tmp_path / "a", runs, value, has_diverged, validation=value))
     (setting,) = report.choose(results, KEYS[:1]).settings
     assert setting.chosen == ((KEYS[0], 0.1),)
 

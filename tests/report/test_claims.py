@@ -37,6 +37,14 @@ FAILURES = {
 }
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working directory with a file of claims."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "claims.py").write_text(CLAIMS)
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     ("numbers", "kind", "verdict"),
     [
@@ -178,35 +186,29 @@ def test_numbers_of_settings_with_other_splits_can_be_subtracted(tmp_path):
     np.testing.assert_allclose(arfl - rfa, [np.nan, 0, 0, np.nan])
 
 
-def test_the_report_shows_the_claims_that_a_configuration_names(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "claims.py").write_text(CLAIMS)
-    monkeypatch.setattr("fedsim.report.figures", lambda results: {})
-    make_folder(tmp_path / "run", GRID, config=CONFIG.format("claims.py:above"))
+def test_the_report_shows_the_claims_that_a_configuration_names(folder, capsys, no_figures):
+    make_folder(folder / "run", GRID, config=CONFIG.format("claims.py:above"))
     assert main(["report", "run"]) == 0
-    text = (tmp_path / "run" / "claims.md").read_text()
+    text = (folder / "run" / "claims.md").read_text()
     values = final("arfl", 0.5) - final("rfa", 0.5)
     half = values.mean() - ttest_1samp(values, 0).confidence_interval(0.95).low
     margin = f"{values.mean():+.2f} ± {half:.2f} points"
     assert f"| ARFL is above RFA | +3 |  | {margin} | {'holds' if values.mean() > half else 'open'} |" in text
     assert "Claims: " in capsys.readouterr().out
-    make_folder(tmp_path / "other", SPLIT)  # names no claims, so these are not about its runs
-    claims, problems = report.claims.check(report.load(tmp_path / "run", tmp_path / "other"))
+    make_folder(folder / "other", SPLIT)  # names no claims, so these are not about its runs
+    claims, problems = report.claims.check(report.load("run", "other"))
     assert (claims[0].margin("seed"), problems) == (margin, [])
-    assert report.claims_tables(report.load(tmp_path / "run", final=parse("mean:2"))) == ([], [])  # not the default
+    assert report.claims_tables(report.load("run", final=parse("mean:2"))) == ([], [])  # not the default
 
 
-def test_a_function_that_fails_is_one_line_beside_the_report(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedsim.report.figures", lambda results: {})
-    (tmp_path / "claims.py").write_text(CLAIMS)
+def test_a_function_that_fails_is_one_line_beside_the_report(folder, capsys, no_figures):
     for name, line in FAILURES.items():
-        make_folder(tmp_path / "run", GRID, config=CONFIG.format(name))
+        make_folder(folder / "run", GRID, config=CONFIG.format(name))
         assert main(["report", "run"]) == 0
         printed = capsys.readouterr()
         assert "Test accuracy" in printed.out
         assert printed.err == f"fedsim: note: {line}\n"
-        assert not (tmp_path / "run" / "claims.md").exists()
+        assert not (folder / "run" / "claims.md").exists()
 
 
 def test_texts_may_be_numbers_and_kinds_are_checked():
@@ -216,32 +218,29 @@ def test_texts_may_be_numbers_and_kinds_are_checked():
         Claim("x", kind="above")
 
 
-def test_what_is_no_figure_is_a_problem_of_its_function(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "claims.py").write_text(CLAIMS + "\ndef figures(results):\n    return [3]\n")
-    results = report.load(make_folder(tmp_path / "run", GRID, config=CONFIG.format("claims.py:above")))
+def test_what_is_no_figure_is_a_problem_of_its_function(folder):
+    (folder / "claims.py").write_text(CLAIMS + "\ndef figures(results):\n    return [3]\n")
+    results = report.load(make_folder(folder / "run", GRID, config=CONFIG.format("claims.py:above")))
     assert report.claims.figures(results) == {}
     text = "report.claims: claims.py:above: figures must return figures of matplotlib by name, got [3]"
     assert report.claims_tables(results)[1] == [text]
 
 
-def test_claims_are_no_part_of_a_run(tmp_path, monkeypatch):
+def test_claims_are_no_part_of_a_run(folder):
     """Name, digest and runs are the same; a folder is resumed whatever it named, and names the new one."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "claims.py").write_text(CLAIMS)
     keys = {"server__num_rounds": 1, "server__eval_every": 1, "server__aggregator": fedsim.sweep(["arfl", "rfa"])}
     without, named = fedsim.load({}, **keys), fedsim.load({"report": {"claims": "claims.py:above"}}, **keys)
     assert (without.digest(), without.runs()) == (named.digest(), named.runs())
     assert fedsim.load({"report": {"claims": "claims.py:above"}}, **keys, report__claims="default").claims is None
     assert fedsim.config.toml.parse(named.dump()).claims == "claims.py:above"
-    folder = fedsim.run(without, out="run", progress=False).folder
-    (tmp_path / "claims.py").write_text(CLAIMS.replace("+3", "+4"))
+    fedsim.run(without, out="run", progress=False)
+    (folder / "claims.py").write_text(CLAIMS.replace("+3", "+4"))
     fedsim.run(named, out="run", progress=False)
     broken = fedsim.load({}, **keys, report__claims="claims.py:broken")
     with pytest.warns(UserWarning, match="claims.py:broken, line 9: KeyError"):
         fedsim.run(broken, out="run", progress=False)
     fedsim.run(named, out="run", progress=False)
-    (config,) = RunFolder(folder.path).read_configs().values()
+    (config,) = RunFolder(folder / "run").read_configs().values()
     assert config["report"]["claims"] == "claims.py:above"
     with pytest.raises(fedsim.errors.ConfigError, match=r'report.claims: must be "file.py:function", got "3"'):
         fedsim.load({"report": {"claims": 3}})

@@ -24,6 +24,7 @@ def test_paired_intervals_are_those_of_the_paired_t_test(tmp_path):
         assert d.mean == pytest.approx((accuracies - arfl).mean())
         assert (d.mean - d.half_width, d.mean + d.half_width) == pytest.approx(tuple(interval))
     (table,) = report.paired_tables(results)
+    assert "after Holm's correction for 6 comparisons" in table.subtitle
     assert [row.name for row in table.rows] == ["FedAvg", "RFA"]
     numbers = {
         (row.aggregator, fraction): number
@@ -67,12 +68,15 @@ def test_few_or_equal_differences_have_no_interval_no_test_and_no_bold(images, r
     assert table.notes == ((note,) if reason else ())
     tested = [np.asarray(x) / 3.59 for x in differences.values() if len(x) > 2 and np.ptp(x) > 0]
     if not reason:
-        assert rfa.p_value == pytest.approx(scipy.stats.ttest_1samp(tested[0], 0).pvalue)
+        p = [scipy.stats.ttest_1samp(differences, 0).pvalue for differences in tested]
+        assert [rows[rule]["p"] for rule in rows] == pytest.approx(p)
+        assert [rows[rule]["p_holm"] for rule in rows] == pytest.approx([max(p[0], 2 * p[1]), 2 * p[1]])
         return
     assert (rfa.p_value, rfa.half_width, numbers["rfa"].bold) == (None, None, False)
     assert [rows["rfa"][key] for key in ("p", "p_holm", "difference_low", "difference_high")] == [None] * 4
     if tested:
-        assert rows["median"]["p_holm"] == pytest.approx(scipy.stats.ttest_1samp(tested[0], 0).pvalue)
+        assert rows["median"]["p"] == pytest.approx(scipy.stats.ttest_1samp(tested[0], 0).pvalue)
+        assert rows["median"]["p_holm"] == rows["median"]["p"]  # a single test
         assert numbers["median"].bold
 
 

@@ -1,6 +1,5 @@
 """Two levels of chance: splits, and seeds within a split; what was chosen is shown on runs that were not looked at."""
 
-import csv
 import itertools
 import math
 
@@ -141,25 +140,6 @@ def test_holm_is_the_step_down_procedure():
         assert set(np.flatnonzero(holm(p) <= level + 1e-12)) == rejected
     assert holm([0.9, 0.8]).tolist() == [1, 1]
     np.testing.assert_array_equal(holm([0.03, None, 0.01]), [0.03, np.nan, 0.02])  # what is not tested does not count
-
-
-def test_comparisons_are_corrected_for_their_number(tmp_path, no_figures):
-    config = runs_of(("arfl", "fedavg", "median"), splits=range(6))
-    folder = make_folder(tmp_path / "a", config, accuracy)
-    report.make(folder)
-    lines = list(csv.DictReader((folder.path / "paired.csv").open()))
-    p = [
-        scipy.stats.ttest_1samp(
-            (values(line["aggregator"], splits=range(6)) - values("arfl", splits=range(6))).mean(axis=1), 0
-        ).pvalue
-        for line in lines
-    ]
-    assert [float(line["p"]) for line in lines] == pytest.approx(p, rel=1e-4)
-    assert [float(line["p_holm"]) for line in lines] == pytest.approx(
-        np.minimum([2 * min(p) if x == min(p) else max(x, 2 * min(p)) for x in p], 1), rel=1e-4
-    )
-    (table,) = report.paired_tables(report.load(folder))
-    assert "after Holm's correction for 2 comparisons" in table.subtitle
 
 
 def test_the_worst_attack_is_chosen_on_other_splits(tmp_path):
