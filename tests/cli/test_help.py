@@ -62,18 +62,8 @@ def test_init_with_a_file_name_that_is_no_name_of_an_experiment(folder):
     assert toml.read(Path("mein Größenversuch.toml")).name == "mein-Gr--enversuch"
 
 
-def test_init_asks(folder, monkeypatch, capsys):
-    answers = iter(["mine.npz", "", ""])
-    monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
-    monkeypatch.setattr("builtins.input", lambda question: next(answers))
-    assert main(["init"]) == 0
-    text = Path("experiment.toml").read_text()
-    assert 'partition = "natural"' in text
-    assert 'corruption.kind = "shuffling"' in text
-
-
-def test_init_asks_again_after_a_wrong_answer(folder, monkeypatch, capsys):
-    answers = iter(["digist", "digits", "natural", "many", "12", "typo", "flipping"])
+def test_init_asks_again_after_a_wrong_answer_and_suggests_an_answer(folder, monkeypatch, capsys):
+    answers = iter(["digist", "mine.npz", "900", "many", "", "typo", ""])
     monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
     monkeypatch.setattr("builtins.input", lambda question: next(answers))
     assert main(["init"]) == 0
@@ -85,8 +75,8 @@ def test_init_asks_again_after_a_wrong_answer(folder, monkeypatch, capsys):
         "corruption.kind",
     ]
     text = Path("experiment.toml").read_text()
-    assert "num_clients = 12" in text
-    assert 'corruption.kind = "flipping"' in text
+    assert 'partition = "natural"' in text
+    assert 'corruption.kind = "shuffling"' in text
 
 
 def test_init_for_a_regression(folder, capsys):

@@ -163,7 +163,6 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--dry-run --target v5e:7", "--target: must be v5e with one of"),
         ("--dry-run --target v5e --strict --zeno.rho 3", "zeno.rho: has no effect"),
         ("--coordinator host:8476", "--coordinator: must be used with all of --coordinator, --num-processes and"),
-        ("--num-processes 2 --process-id 1", "--coordinator: must be used with all of --coordinator, --num-processes"),
         ("--coordinator host --num-processes 2 --process-id 1", "--coordinator: must be HOST:PORT, got host"),
         ("--coordinator :8476 --num-processes 2 --process-id 1", "--coordinator: must be HOST:PORT, got :8476"),
         ("--coordinator host:1 --num-processes 0 --process-id 1", "--num-processes: must be an integer >= 1, got 0"),
@@ -176,7 +175,7 @@ def test_wrong_usage(arguments, message, config, capsys):
 )
 def test_errors_in_a_run(arguments, message, config, capsys):
     assert message in run_error(["run", str(config), *arguments.split()], capsys)
-    assert not list(config.parent.glob("runs/*/parts"))
+    assert not list(config.parent.glob("runs/*/groups"))
 
 
 def test_a_failing_plugin_is_one_line(config, capsys):

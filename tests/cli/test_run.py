@@ -108,7 +108,7 @@ def test_ctrl_c_shows_how_to_resume(config, folder, tmp_path, monkeypatch, capsy
     monkeypatch.undo()
     assert main(["report", out]) == 2
     assert "has no rows yet" in capsys.readouterr().err
-    monkeypatch.setattr(report, "make", interrupted)
+    monkeypatch.setattr(report, "write", interrupted)
     assert main(["run", str(config), "--out", out]) == 130
     assert f"all rows are written, `fedsim report {out}` shows them" in capsys.readouterr().err
     check_equal(RunFolder(Path(out)), folder)

@@ -92,7 +92,7 @@ def plan():
 @pytest.fixture(scope="module")
 def folder(plan, tmp_path_factory):
     folder = run_plan(plan, tmp_path_factory.mktemp("runs") / "complete")
-    report.make(folder)
+    report.write(report.load(folder), folder)
     return folder
 
 

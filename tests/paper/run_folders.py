@@ -11,7 +11,6 @@ from fedsim.config.components import flatten
 from fedsim.config.resolve import schema
 from fedsim.report.claims import Claim
 from fedsim.report.results import Results
-from fedsim.runs.folder import RunFolder
 from tests.report.synthetic import write_folder
 
 COUNTS, CORRUPTED = np.asarray([10, 20, 30, 40]), np.asarray([False, False, False, True])
@@ -55,8 +54,8 @@ def lambda_runs(accuracies: Sequence[float] = (40, 70, 60, 50)) -> list[ROW]:
     ]
 
 
-def make_folder(path: Path, name: str, runs: Sequence[ROW]) -> RunFolder:
-    """A run folder with these runs."""
+def read(path: Path, name: str, runs: Sequence[ROW]) -> Results:
+    """Makes a folder of runs below `path` and reads it."""
     configs = [flatten(schema().resolve({"name": name} | run_["keys"])) for run_ in runs]
     rounds = [
         {
@@ -70,12 +69,8 @@ def make_folder(path: Path, name: str, runs: Sequence[ROW]) -> RunFolder:
         for t, accuracy in enumerate(run_["accuracy"])
     ]
     clients = [{"run": number} | row for number, run_ in enumerate(runs) for row in run_["clients"]]
-    return write_folder(path, configs, {"rounds": rounds, "clients": clients}, config=f'name = "{name}"')
-
-
-def read(path: Path, name: str, runs: Sequence[ROW]) -> Results:
-    """Makes a folder of runs below `path` and reads it."""
-    return report.load(make_folder(path / name, name, runs))
+    rows = {"rounds": rounds, "clients": clients}
+    return report.load(write_folder(path / name, configs, rows, config=f'name = "{name}"'))
 
 
 def verdicts(claims: Iterable[Claim]) -> list[str]:

@@ -28,10 +28,10 @@ def weights():
     return load_script(CONFIGS / "weights.py")
 
 
-def in_percent(ends, **keys):
+def in_percent(ends):
     """Runs of a rule by share of shuffled clients."""
     return [
-        run(rule(name, "shuffling" if share else "none", share, **keys), [10, end])
+        run(rule(name, "shuffling" if share else "none", share), [10, end])
         for name, over in ends.items()
         for share, end in over.items()
     ]

@@ -25,9 +25,8 @@ def test_groups_are_the_runs_of_the_presets(script):
         (_, config, *_), overrides = split_overrides(options)
         runs[Path(config).stem] += toml.read(Path(config), overrides, "medium").runs()
     for name, of_groups in runs.items():
-        expected = fedsim.load(
-            ROOT / "configs" / "paper" / f"{name}.toml", preset="medium", record__clients="evaluated"
-        ).runs()
+        path = script.make.PAPER / f"{name}.toml"
+        expected = fedsim.load(path, preset="medium", record__clients="evaluated").runs()
         comparable = lambda run: repr(dataclasses.replace(run, name=""))
         assert sorted(map(comparable, of_groups)) == sorted(map(comparable, expected))
         assert len(expected) == 90
@@ -36,11 +35,8 @@ def test_groups_are_the_runs_of_the_presets(script):
 @pytest.mark.slow
 def test_complete_groups_are_kept_and_skipped(script, tmp_path, monkeypatch, capsys):
     tiny = [f"--{key}={value}" for key, value in {"server.num_rounds": 1, "server.eval_every": 1}.items()]
-    group = (
-        "table2-digits/fedavg",
-        ["run", "quickstart", "--sweep.seed", "0", "--sweep.server.aggregator", "fedavg", *tiny],
-    )
-    monkeypatch.setattr(script, "groups", lambda: iter([group]))
+    command = ["run", "quickstart", "--sweep.seed", "0", "--sweep.server.aggregator", "fedavg", *tiny]
+    monkeypatch.setattr(script, "groups", lambda: iter([("table2-digits/fedavg", command)]))
     folders = [word for name in ("work", "rows", "pause") for word in (f"--{name}", str(tmp_path / name))]
     monkeypatch.setattr(sys, "argv", ["evidence.py", *folders])
     script.main()

@@ -47,11 +47,9 @@ def claims_of(path, table, change=lambda row: {}, **keys):
     return call(experiment.claims, report.load(folder)), runs
 
 
-def is_there(table):
-    return (CONFIGS / f"{table}.toml").exists()
-
-
-@pytest.mark.parametrize("table", [table for table in TABLES if is_there(table) and table != "flanders"])
+@pytest.mark.parametrize(
+    "table", [name for name in TABLES if (CONFIGS / f"{name}.toml").exists() and name != "flanders"]
+)
 def test_each_cell_has_its_runs_and_other_values_have_no_published_number(tmp_path, table):
     claims, _ = claims_of(tmp_path / "own", table)
     claims = [claim for claim in claims if claim.kind == "published"]

@@ -1,7 +1,5 @@
 """The pages of results: each is what the script writes from its rows, and no picture is older than its rows."""
 
-from pathlib import Path
-
 import pytest
 from PIL import Image
 
@@ -62,15 +60,11 @@ def test_every_cause_is_of_something_that_differs():
         assert {MAKE.published.cause_of(claim, causes) for claim in claims} >= {*causes.values()}, path.name
 
 
-@pytest.mark.parametrize(
-    ("name", "study"),
-    [("intro", "intro"), ("fraction-femnist-small", "fraction-femnist"), ("fraction-digits", "fraction")],
-)
-def test_the_configuration_of_a_page(name, study):
-    assert MAKE.study_of(name) == study
-    assert {study for study, (place, *_) in MAKE.STUDIES.items() if place} == {
-        p.stem for p in MAKE.PAPER.glob("*.toml")
-    }
+def test_the_configuration_of_a_page():
+    studies = {"intro": "intro", "fraction-femnist-small": "fraction-femnist", "fraction-digits": "fraction"}
+    assert {name: MAKE.study_of(name) for name in studies} == studies
+    of_paper = {name for name, study in MAKE.STUDIES.items() if study.place}
+    assert of_paper == {path.stem for path in MAKE.PAPER.glob("*.toml")}
 
 
 def test_kept_rows_show_the_same(tmp_path, monkeypatch):
@@ -85,7 +79,6 @@ def test_kept_rows_show_the_same(tmp_path, monkeypatch):
     assert MAKE.page("intro", MAKE.load("intro")) == MAKE.page("intro", whole)
     verdicts = [claim.verdict for claim in fedsim.report.claims.check(whole)[0]]
     assert verdicts == ["holds (mean only)", "not run", "not run", "open", "not run"]
-    assert (
-        Path(tmp_path / "intro" / "claims.md").read_text().startswith("Claims: 0 of 1 hold by their interval (1 open)")
-    )
+    text = (tmp_path / "intro" / "claims.md").read_text()
+    assert text.startswith("Claims: 0 of 1 hold by their interval (1 open)")
     assert set(fedsim.report.figures(MAKE.load("intro"))) >= {"paper-intro"}

@@ -93,7 +93,7 @@ def test_figures_are_written_as_png_and_pdf_in_one_style(tmp_path):
         assert mpl.rcParams["font.size"] == 33
     assert drawn["loss"].axes[0].title.get_fontsize() == style.STYLE["axes.titlesize"]
     assert drawn["loss"].axes[0].get_facecolor() == (1, 1, 1, 1)
-    report.make(folder)
+    report.write(report.load(folder), folder)
     for name in drawn:
         assert (folder.path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (folder.path / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")

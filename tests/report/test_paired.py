@@ -123,7 +123,7 @@ def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures
     folder = make_folder(tmp_path / "a", runs)
     (table,) = report.paired_tables(report.load(folder))
     assert [row.name for row in table.rows] == ["FedAvg − ARFL, λ = 1 M", "FedAvg − ARFL, λ = 10 M"]
-    report.make(folder)
+    report.write(report.load(folder), folder)
     lines = list(csv.DictReader((folder.path / "paired.csv").open()))
     assert [line["reference_lam"] for line in lines] == ["1", "10"]
     fedavg, arfl = final("fedavg", 0.5), final("arfl", 0.5, **{"arfl.lam": 10.0})

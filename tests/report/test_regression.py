@@ -39,7 +39,7 @@ def test_table_has_the_test_loss(folder):
 
 
 def test_summary_and_paired_files(folder, no_figures):
-    report.make(folder)
+    report.write(report.load(folder), folder)
     first, *_ = csv.DictReader((folder.path / "summary.csv").open())
     assert (first["aggregator"], first["fraction"]) == ("arfl", "0")
     assert float(first["final_loss_mean"]) == pytest.approx(final("arfl", 0.0).mean(), rel=1e-5)
@@ -82,7 +82,7 @@ def test_each_data_set_has_its_metric_in_mixed_reports(tmp_path, folder):
 def test_diverged(tmp_path):
     ruined = [run("fedavg", 0.5, seed) for seed in SEEDS]
     folder = make_folder(tmp_path / "b", GRID, NO_ACCURACY, ruined.__contains__, loss=squared_error)
-    report.make(folder)
+    report.write(report.load(folder), folder)
     (table,) = report.accuracy_tables(report.load(folder))
     (fedavg,) = (row for row in table.rows if row.aggregator == "fedavg")
     assert np.isnan(fedavg.entries[2].mean)

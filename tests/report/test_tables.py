@@ -140,4 +140,3 @@ def test_diverged_runs_are_counted_and_marked(tmp_path):
     check_latex(report.latex([table]))
     (paired,) = report.paired_tables(results)
     assert paired.notes == table.notes
-    assert set(report.figures(results)) == {"accuracy", "loss", "corrupted_weight", "accuracy_over_fraction"}

@@ -29,7 +29,6 @@ __all__ = [
     "figures",
     "latex",
     "load",
-    "make",
     "markdown",
     "narrow",
     "paired_tables",
@@ -39,13 +38,6 @@ __all__ = [
     "worst_tables",
     "write",
 ]
-
-
-def make(folder: RunFolder) -> Results:
-    """Writes summary.csv, paired.csv, tables and figures into a complete run folder; returns what it read."""
-    results = load(folder)
-    write(results, folder)
-    return results
 
 
 def claims_tables(results: Results) -> tuple[list[Table], list[str]]:

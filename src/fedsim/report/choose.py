@@ -47,16 +47,16 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         lam = None if lam_key(run) in keys else setting.lam
         where = setting.scenario if per == "scenario" or setting.scenario.is_clean else setting.scenario.share
         group = setting.data, setting.aggregator, of_group, lam, where
-        groups.setdefault(group, {}).setdefault(values, []).append(setting)
-    settings, choices = [], []
+        candidate = replace(setting, swept_values=kept, chosen=values)
+        groups.setdefault(group, {}).setdefault(values, []).append(candidate)
+    settings: list[Setting] = []
+    choices = []
     for (_, aggregator, of_group, _, where), candidates in groups.items():
         candidates = _run_in_all_scenarios(aggregator, candidates, keys)
         on_test = {values: _worst(results, of, "test") for values, of in candidates.items()}
         scores = {values: _worst(results, of, by) for values, of in candidates.items()}
         values = max(scores, key=scores.__getitem__)
-        for setting in candidates[values]:
-            kept = tuple(value for value in setting.swept_values if value[0] not in keys)
-            settings.append(replace(setting, swept_values=kept, chosen=values))
+        settings += candidates[values]
         first = replace(candidates[values][0], swept_values=of_group)
         choices.append(Choice(first, where, values, max(on_test.values()) - on_test[values]))
     settings.sort(key=lambda setting: setting.position)
