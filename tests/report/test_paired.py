@@ -80,26 +80,25 @@ def test_few_or_equal_differences_have_no_interval_no_test_and_no_bold(images, r
         assert numbers["median"].bold
 
 
-def skip(where):
-    """Marks the rows `where` no client had a weight; their losses stay finite."""
-    return {"change": lambda rounds: rounds.with_columns(diverged=where)}
-
-
-@pytest.mark.parametrize("pair", ["diverged", "skipped", "missing"])
-def test_a_difference_with_a_failed_run_is_marked_and_never_bold(pair, tmp_path):
+@pytest.mark.parametrize(("rule", "other"), [("ARFL", "FedAvg"), ("FedAvg", "ARFL")])
+@pytest.mark.parametrize("failure", ["diverged", "skipped", "missing"])
+def test_a_difference_with_a_failed_run_is_marked_and_never_bold(failure, rule, other, tmp_path):
+    """A run that is skipped has a finite loss, so it has not diverged: no client has a weight at the end."""
     runs = [run(rule, 0.3, seed) for rule in ("arfl", "fedavg") for seed in range(4)]
-    fails = lambda run: run["server.aggregator"] == "fedavg" and run["seed"] == 3
-    lead = lambda run: 0.2 * (run["server.aggregator"] == "fedavg") + run["seed"] ** 2 / 1000
-    value = lambda run, t: math.nan if pair == "missing" and fails(run) else 0.5 + lead(run)
-    skipped = skip((pl.col("run") == 7) & (pl.col("round") == 20)) if pair == "skipped" else {}
-    diverged = lambda run: pair == "diverged" and fails(run)
-    results = report.load(make_folder(tmp_path / "a", runs, value, diverged, **skipped))
-    for (table,) in (report.paired_tables(results), report.accuracy_tables(results)):
-        fedavg = next(row.entries[0] for row in table.rows if row.aggregator == "fedavg")
-        assert (fedavg.marks, fedavg.bold) == ("‡" if pair == "skipped" else "†", False)
-        assert any("1 of 4" in note for note in table.notes)
-    (accuracies,) = report.accuracy_tables(results)
-    assert next(row.entries[0] for row in accuracies.rows if row.aggregator == "arfl").bold
+    fails = lambda run: run["server.aggregator"] == rule.lower() and run["seed"] == 3
+    lead = lambda run: 0.2 * (run["server.aggregator"] == rule.lower()) + run["seed"] ** 2 / 1000
+    value = lambda run, t: math.nan if failure == "missing" and fails(run) else 0.5 + lead(run)
+    is_last = (pl.col("aggregator") == rule.lower()) & (pl.col("seed") == 3) & (pl.col("round") == 20)
+    skip = {"change": lambda rounds: rounds.with_columns(diverged=is_last)} if failure == "skipped" else {}
+    diverged = lambda run: failure == "diverged" and fails(run)
+    results = report.load(make_folder(tmp_path / "a", runs, value, diverged, **skip))
+    (paired,), (accuracies,) = report.paired_tables(results), report.accuracy_tables(results)
+    mark, why = ("‡", "runs in which no client had a weight at the end") if skip else ("†", "diverged runs")
+    for table, row in ((paired, "FedAvg"), (accuracies, rule)):
+        number = next(line.entries[0] for line in table.rows if line.name == row)
+        assert (number.marks, number.bold) == (mark, False)
+        assert f"{mark} {why}: {row}, Shuffling 30 %: 1 of 4." in table.notes
+    assert next(line.entries[0] for line in accuracies.rows if line.name == other).bold
 
 
 def test_paired_uses_common_seeds_and_any_reference(tmp_path):
@@ -131,16 +130,6 @@ def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures
     assert [100 * float(lines[1][f"difference_{end}"]) for end in ("low", "high")] == pytest.approx(
         [low, high], rel=1e-4
     )
-
-
-def test_pairs_without_weights_are_marked_as_in_the_accuracy_table(tmp_path):
-    """In two of ARFL's runs no client had a weight at the end; their losses are finite, so they have not diverged."""
-    runs = [run(rule, 0.3, seed) for rule in ("arfl", "fedavg") for seed in range(3)]
-    skipped = skip((pl.col("aggregator") == "arfl") & (pl.col("round") == 20) & (pl.col("seed") < 2))
-    results = report.load(make_folder(tmp_path / "a", runs, **skipped))
-    (accuracy,), (paired,) = report.accuracy_tables(results), report.paired_tables(results)
-    assert accuracy.notes == ("‡ runs in which no client had a weight at the end: ARFL, Shuffling 30 %: 2 of 3.",)
-    assert paired.notes == ("‡ runs in which no client had a weight at the end: FedAvg, Shuffling 30 %: 2 of 3.",)
 
 
 def test_a_weighting_belongs_to_the_rule(tmp_path):

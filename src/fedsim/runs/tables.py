@@ -50,7 +50,7 @@ def round_rows(
         has_attack = [config.attack.kind != "none" for config in configs]
         malicious_weight = np.where(has_attack, _share_of_weight(records, clients.malicious), np.nan)
         excess = _byzantine_excess(configs, records, counted_by_f(configs, clients))
-    percentiles = np.full((num_runs, 3), np.nan)
+    percentiles = np.full((num_runs, len(PERCENTILES)), np.nan)
     if np.ndim(metrics.num_correct) == 2:
         percentiles = accuracy_percentiles(np.asarray(metrics.num_correct), np.asarray(metrics.num_examples))
         metrics = jax.tree.map(lambda field: np.sum(field, axis=1), metrics)
@@ -72,9 +72,7 @@ def round_rows(
         "malicious_weight": malicious_weight,
         "byzantine_excess": excess,
         "backdoor_success": _rate(success, num_runs),
-        "accuracy_p10": percentiles[:, 0],
-        "accuracy_p50": percentiles[:, 1],
-        "accuracy_p90": percentiles[:, 2],
+        **{f"accuracy_p{p}": percentiles[:, i] for i, p in enumerate(PERCENTILES)},
         "diverged": ~np.isfinite(test_loss) | (np.isnan(corrupted_weight) if records is not None else False),
     }
 
