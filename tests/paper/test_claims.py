@@ -15,17 +15,8 @@ from tests.conftest import load_script
 from tests.paper.run_folders import CORRUPTED, COUNTS, alphas, lambda_runs, read, rule, run, verdicts
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "paper"
+claims, weights = load_script(CONFIGS / "claims.py"), load_script(CONFIGS / "weights.py")
 STUDIES = sorted(path.stem for path in CONFIGS.glob("*.toml"))
-
-
-@pytest.fixture(scope="module")
-def claims():
-    return load_script(CONFIGS / "claims.py")
-
-
-@pytest.fixture(scope="module")
-def weights():
-    return load_script(CONFIGS / "weights.py")
 
 
 def in_percent(ends):
@@ -52,7 +43,7 @@ def test_claims_of_runs_that_do_not_show_them(tmp_path, study, case):
     assert {claim.verdict for claim in every} <= {"not run", "-", "open"}
 
 
-def test_published_accuracies(claims):
+def test_published_accuracies():
     """Sec. 5.2: at 50 % flipping ARFL is 18.5, 14.2 and 9.89 points above the best other rule."""
     for data, margin in (("cifar10", 18.5), ("femnist", 14.2), ("shakespeare", 9.89)):
         published = claims.read_published(data)
@@ -62,7 +53,7 @@ def test_published_accuracies(claims):
     assert claims.read_published("digits") == {}
 
 
-def test_table2(tmp_path, claims):
+def test_table2(tmp_path):
     cifar = {"data.name": "cifar10"}
     shuffled = rule("arfl", "shuffling", 0.5, **cifar)
     runs = [run(shuffled | {"seed": seed}, [10, final]) for seed, final in ((0, 68.0), (1, 70.0))]
@@ -87,7 +78,7 @@ def test_table2(tmp_path, claims):
     assert clean.numbers[0] == pytest.approx([70.0 - 73.59 + 1])  # 1 point is allowed
 
 
-def test_the_best_rule_is_compared_on_common_seeds(tmp_path, claims):
+def test_the_best_rule_is_compared_on_common_seeds(tmp_path):
     """RFA has a higher mean than FedAvg, but only because it lacks the seed that is hard for every rule."""
     finals = {"arfl": (80, 80, 50), "fedavg": (79, 79, 49), "rfa": (77, 77), "multi_krum": (9,), "cfl": (9,)}
     runs = [
@@ -101,7 +92,7 @@ def test_the_best_rule_is_compared_on_common_seeds(tmp_path, claims):
     np.testing.assert_allclose(best.numbers[0], [2, 2, 2])
 
 
-def test_splits_that_not_all_settings_have(tmp_path, claims):
+def test_splits_that_not_all_settings_have(tmp_path):
     """Runs are compared with those of the same split; three seeds of one split are one number."""
 
     def draw(name, split, seed, final):
@@ -114,7 +105,7 @@ def test_splits_that_not_all_settings_have(tmp_path, claims):
     assert (above.margin("split"), above.verdict) == ("+30.00 points", "open")
 
 
-def test_convergence(tmp_path, claims):
+def test_convergence(tmp_path):
     ends = {
         "none": (80, 81, 79, 82),
         "shuffling": (40, 50, 45, 80),
@@ -133,7 +124,7 @@ def test_convergence(tmp_path, claims):
     assert every[5].measured == "FedAvg 40.67, RFA 41.17, Multi-Krum 40.17, ARFL 41.67 %"  # (2 + 40 + 80) / 3
 
 
-def test_convergence_where_all_other_rules_diverge(tmp_path, claims):
+def test_convergence_where_all_other_rules_diverge(tmp_path):
     ends = {"fedavg": (40, np.nan), "rfa": (50, np.nan), "multi_krum": (45, np.nan), "arfl": (80, 0.5)}
     runs = [run(rule(name, "shuffling", 0.5), [2, end], loss=[4, loss]) for name, (end, loss) in ends.items()]
     highest, lowest, *_ = claims.convergence(read(tmp_path, "convergence", runs))
@@ -141,7 +132,7 @@ def test_convergence_where_all_other_rules_diverge(tmp_path, claims):
     assert lowest.measured == "FedAvg nan, RFA nan, Multi-Krum nan, ARFL 0.50 nats"
 
 
-def test_fraction(tmp_path, claims):
+def test_fraction(tmp_path):
     ends = {"arfl": {0.0: 72, 0.5: 68, 0.6: 66, 0.9: 30}, "fedavg": {0.0: 73, 0.5: 50, 0.6: 40, 0.9: 20}}
     every = claims.fraction(read(tmp_path, "fraction", in_percent(ends)))
     assert verdicts(every) == ["holds", "fails", "holds", "holds"]
@@ -155,7 +146,7 @@ def test_fraction(tmp_path, claims):
     assert [claim.measured for claim in claims.fraction_femnist(results)] == ["79.50 %", "FedAvg, 0 %: 85.00 %"]
 
 
-def test_heterogeneity(tmp_path, claims):
+def test_heterogeneity(tmp_path):
     curves = {0.1: [10, 20, 30, 10, 40, 10], 1.0: [10, 30, 50, 55, 60, 55], 10.0: [10, 30, 50, 60, 70, 80]}
     keys = rule("arfl", "shuffling", 0.3) | {"data.partition": "dirichlet"}
     runs = [run(keys | {"dirichlet.alpha": alpha}, curve) for alpha, curve in curves.items()]
@@ -166,7 +157,7 @@ def test_heterogeneity(tmp_path, claims):
     assert calm.measured == "α = 0.1: 30.00, α = 1: 5.00, α = 10: 0.00"
 
 
-def test_limits(tmp_path, claims):
+def test_limits(tmp_path):
     attack = lambda kind: {"attack.kind": kind}
     runs = [
         run(rule("arfl", "shuffling", 0.5), [10, 70], weight=0.0),
@@ -182,7 +173,7 @@ def test_limits(tmp_path, claims):
     assert every[4].measured == "ARFL 45.00 %, FedAvg 44.00 %"
 
 
-def test_lambda(tmp_path, weights):
+def test_lambda(tmp_path):
     every = weights.lambda_(read(tmp_path, "lambda", lambda_runs()))
     assert verdicts(every) == ["holds"] * 7
     assert [claim.measured for claim in every] == [
@@ -198,7 +189,7 @@ def test_lambda(tmp_path, weights):
     assert verdicts(every) == ["fails", "holds", "holds", "holds", "fails", "fails", "fails"]
 
 
-def test_a_split_counts_as_all_of_its_seeds(tmp_path, weights):
+def test_a_split_counts_as_all_of_its_seeds(tmp_path):
     """Three splits with two seeds; in one run the corrupted client gets all the weight at the smallest lambda."""
 
     def draw(split, seed):
@@ -218,7 +209,7 @@ def test_a_split_counts_as_all_of_its_seeds(tmp_path, weights):
     assert near_paper.numbers[0].tolist() == pytest.approx([10.0, 10.0, 10.0])
 
 
-def test_autoweight(tmp_path, weights):
+def test_autoweight(tmp_path):
     keys = {"corruption.clients": [3]}
     path = [[0.1, 0.2, 0.3, 0.4], [0.2, 0.3, 0.5, 0], [0.2, 0.3, 0.4, 0.1], [0.2, 0.3, 0.5, 0], [0.2, 0.3, 0.5, 0]]
     rows = [row for t, alpha in enumerate(path, 1) for row in alphas(t, alpha)]
@@ -241,7 +232,7 @@ def test_autoweight(tmp_path, weights):
     assert weights._zero_since(history._replace(corrupted=~CORRUPTED)) is None
 
 
-def test_fairness(tmp_path, weights):
+def test_fairness(tmp_path):
     num_examples, corrupted = np.asarray([5, 20, 25, 50]), np.asarray([False, False, False, True])
     accuracy = {0.1: (0.0, 0.2, 0.8, 0.0), 10.0: (0.0, 0.5, 0.9, 0.0)}
     alpha = {0.1: (0.2, 0.0, 0.8, 0.0), 10.0: (0.05, 0.1, 0.35, 0.5)}
@@ -265,7 +256,7 @@ def brute_force(losses, num_examples, lam):
 
 
 @pytest.mark.parametrize("lam", [1e-3, 0.1, 1.0, 100.0])
-def test_theorem_2(weights, lam):
+def test_theorem_2(lam):
     rng = np.random.default_rng(1)
     num_examples, losses = rng.integers(1, 100, 12), rng.gamma(2.0, size=12).astype(np.float32).astype(float)
     alpha, threshold = weights.compute_optimum(losses, num_examples, lam)
@@ -278,7 +269,7 @@ def test_theorem_2(weights, lam):
     assert (least <= weights.compute_objective(rng.dirichlet(np.ones(12), 20), losses, num_examples, lam)).all()
 
 
-def test_bound(tmp_path, weights):
+def test_bound(tmp_path):
     losses = np.asarray([[2.0, 2.2, 2.4, 2.6], [0.5, 0.6, 0.7, 2.5]])
     best = [weights.compute_optimum(row, COUNTS, 1.0)[0] for row in losses]
     rows = [row for t, alpha in enumerate(best, 1) for row in alphas(t, alpha, losses[t - 1])]
@@ -292,7 +283,7 @@ def test_bound(tmp_path, weights):
     assert verdicts(weights.bound(read(tmp_path, "wrong", [run(keys, [10, 30, 50], wrong)])))[0] == "fails"
 
 
-def test_last_reported_losses(tmp_path, weights):
+def test_last_reported_losses(tmp_path):
     """A client that is not in the cohort counts with its last loss; rounds before all have reported are left out."""
 
     def row(round_, client, loss, alpha):
@@ -311,5 +302,5 @@ def test_last_reported_losses(tmp_path, weights):
 
 
 @pytest.mark.parametrize(("normal", "angle"), [((1, 1), 0), ((-3, -3), 180), ((1, 0), 45)])
-def test_angles(weights, normal, angle):
+def test_angles(normal, angle):
     assert weights._angles(np.asarray([[*normal, 0.0]], float)) == pytest.approx([angle], abs=1e-5)

@@ -11,15 +11,10 @@ from fedsim.cli.overrides import split_overrides
 from fedsim.config import toml
 from tests.conftest import load_script
 
-ROOT = Path(__file__).parents[2]
+script = load_script(Path(__file__).parents[2] / "docs" / "results" / "evidence.py")
 
 
-@pytest.fixture(scope="module")
-def script():
-    return load_script(ROOT / "docs" / "results" / "evidence.py")
-
-
-def test_groups_are_the_runs_of_the_presets(script):
+def test_groups_are_the_runs_of_the_presets():
     runs = {name: [] for name, _ in script.ORDER}
     for _, options in script.groups():
         (_, config, *_), overrides = split_overrides(options)
@@ -33,7 +28,7 @@ def test_groups_are_the_runs_of_the_presets(script):
 
 
 @pytest.mark.slow
-def test_complete_groups_are_kept_and_skipped(script, tmp_path, monkeypatch, capsys):
+def test_complete_groups_are_kept_and_skipped(tmp_path, monkeypatch, capsys):
     tiny = [f"--{key}={value}" for key, value in {"server.num_rounds": 1, "server.eval_every": 1}.items()]
     command = ["run", "quickstart", "--sweep.seed", "0", "--sweep.server.aggregator", "fedavg", *tiny]
     monkeypatch.setattr(script, "groups", lambda: iter([("table2-digits/fedavg", command)]))

@@ -32,9 +32,6 @@ seed = [0, 1, 2]
 """
 
 
-SWEPT = ("server.aggregator", "attack.kind", "arfl.lam", "corruption.kind", "corruption.fraction", "seed")
-
-
 def diverges(run: Run) -> bool:
     """All runs of this setting diverge."""
     return (run["server.aggregator"], run["attack.kind"], run["corruption.fraction"]) == ("median", "sign_flip", 0.4)
@@ -42,12 +39,12 @@ def diverges(run: Run) -> bool:
 
 def accuracy(run: Run, t: int) -> float:
     """A different, pseudorandom number for each run and round."""
-    return math.nan if diverges(run) and t else zlib.crc32(repr(([run.get(key) for key in SWEPT], t)).encode()) / 2**32
+    return math.nan if diverges(run) and t else zlib.crc32(repr((run, t)).encode()) / 2**32
 
 
 def validation(run: Run, t: int) -> float:
     """Evaluations in a different order from the accuracy's."""
-    return zlib.crc32(repr((t, [run.get(key) for key in SWEPT])).encode()) / 2**32
+    return zlib.crc32(repr((t, run)).encode()) / 2**32
 
 
 def make_sweep(path: Path, text: str = SWEEP) -> RunFolder:
