@@ -11,7 +11,6 @@ from fedsim.terminal import make_console
 
 if TYPE_CHECKING:
     from fedsim.datasets.catalog import DatasetInfo
-    from fedsim.runs.folder import RunFolder
 
 
 class Counter:
@@ -52,16 +51,11 @@ def show_datasets(entries: Sequence["DatasetInfo"]) -> None:
     make_console().print(table)
 
 
-def show_results(tables: Sequence[RenderableType], folder: "RunFolder | None") -> None:
-    """Shows tables, and the paths of the files that were written into `folder`."""
+def show_results(tables: Sequence[RenderableType], written: Sequence[Path]) -> None:
+    """Shows tables, and the paths of the files that `report.write` has written."""
     console = make_console()
     for table in tables:
         console.print(table)
-    if folder is None:
-        return
-    from fedsim.runs.folder import REPORT_FILES
-
-    files = filter(Path.exists, (folder.path / name for name in REPORT_FILES))
-    for path in [*files, *sorted((folder.path / "figures").glob("*.png"))]:
-        also = " (and .pdf)" if path.suffix == ".png" and path.with_suffix(".pdf").exists() else ""
+    for path in written:
+        also = " (and .pdf)" if path.suffix == ".png" else ""
         console.print(f"{path}{also}", markup=False)

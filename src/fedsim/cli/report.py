@@ -125,12 +125,11 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
         raise ConfigError(f"--paired: must have another rule with a scenario and a seed in common with {baseline}")
     tables = paired if options.paired else report.accuracy_tables(results)
     out = _destination(options.out, results, baseline)
-    if out is not None:
-        report.write(results, out, baseline)
+    written = [] if out is None else report.write(results, out, baseline)
     claims, problems = report.claims_tables(results)
     if options.format == "terminal":
         shown = report.narrow(tables, results, is_written=out is not None)
-        console.show_results(list(map(report.terminal, (shown, claims))), out)
+        console.show_results(list(map(report.terminal, (shown, claims))), written)
     else:
         print(_text(tables, options))
     for problem in problems:

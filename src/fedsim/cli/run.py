@@ -197,10 +197,10 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
         folder = run_plan(plan, path, [*trackers, bar], **run_options)
     interrupts.set_message(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them")
     results = report.load(folder)
-    report.write(results, folder)
+    written = report.write(results, folder)
     claims, problems = report.claims_tables(results)
     tables = report.narrow(report.accuracy_tables(results), results)
-    console.show_results(list(map(report.terminal, (tables, claims))), folder)
+    console.show_results(list(map(report.terminal, (tables, claims))), written)
     warn(problems)
     print(NEXT.format(path=path), file=sys.stderr)
 

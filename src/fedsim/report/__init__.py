@@ -1,5 +1,7 @@
 """Tables and figures, from run folders only."""
 
+from pathlib import Path
+
 from fedsim.report import style
 from fedsim.report.accuracy import accuracy_tables
 from fedsim.report.choose import choose
@@ -51,12 +53,12 @@ def claims_tables(results: Results) -> tuple[list[Table], list[str]]:
     return ([claims_table(results, claims)] if claims else []), problems
 
 
-def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figures: bool = True) -> None:
+def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figures: bool = True) -> list[Path]:
     """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`, instead of those of earlier reports.
 
     With several attacks, worst.md and worst.tex, too; with `report.claims`, claims.md; paired.csv, the differences to
-    the rule `baseline`, if that and another rule were run. Raises `ConfigError` if `out` is a run folder and this is
-    not its default report, which would be lost.
+    the rule `baseline`, if that and another rule were run. Returns the paths, of figures those of the .png files.
+    Raises `ConfigError` if `out` is a run folder and this is not its default report, which would be lost.
     """
     results.check_destination(out, baseline)
     tables, worst = accuracy_tables(results), worst_tables(results)
@@ -70,13 +72,15 @@ def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figure
         "worst.tex": latex(worst, "tab:worst") if worst else None,
         "claims.md": markdown(claims) if (claims := claims_tables(results)[0]) else None,
     }
+    written = []
     for name, text in texts.items():
         if text is None:
             (out.path / name).unlink(missing_ok=True)
         else:
             out.write_text(name, text)
+            written.append(out.path / name)
     if not has_figures:
-        return
+        return written
     all_figures = figures(results)
     for path in (out.path / "figures").glob("*.*"):
         if path.suffix in (".png", ".pdf") and path.stem not in all_figures:
@@ -84,3 +88,4 @@ def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figure
     with style.context():
         for name, figure in all_figures.items():
             out.write_figure(name, figure)
+    return written + sorted(out.path / "figures" / f"{name}.png" for name in all_figures)

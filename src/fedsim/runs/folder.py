@@ -29,8 +29,6 @@ from fedsim.runs.groups import INDEX, ROUNDS, GroupFolder, Record
 from fedsim.runs.locks import lock
 from fedsim.runs.schemas import SCHEMAS
 
-REPORT_FILES = ("summary.csv", "paired.csv", "table.md", "table.tex", "worst.md", "worst.tex", "claims.md")
-"""What `fedsim report` may write besides the figures."""
 FACTS = ("id", "position", "num_clients")  # of a row of the index, besides the run's keys
 
 
