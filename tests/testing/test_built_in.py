@@ -1,7 +1,8 @@
-"""Everything built in keeps its contract."""
+"""Everything built in keeps its contract; faulty components violate their clause, with a message of one line."""
 
 import importlib
 import inspect
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,15 @@ from fedsim.config.registry import built_in_factories, find
 from fedsim.core.task import classification, regression
 from tests.conftest import make_dataset
 from tests.datasets.build import build_dataset
+from tests.testing import (
+    test_aggregators,
+    test_algorithms,
+    test_attacks,
+    test_corruptions,
+    test_datasets,
+    test_pre_aggregators,
+    test_tasks,
+)
 
 CHECKS = {
     "server.aggregator": testing.check_aggregator,
@@ -176,6 +186,33 @@ def test_data_sets_from_arrays():
     y = np.arange(12).reshape(6, 2)
     testing.check_dataset(fedsim.from_arrays(x, y, [0, 0, 1, 1, 2, 2], x, y, inputs="text", test_client_ids=[0] * 6))
     testing.check_dataset(fedsim.from_arrays(x, y / 2, [0, 0, 1, 1, 2, 2], x, y / 2))
+
+
+CONTRACTS = [
+    (testing.check_aggregator, testing.aggregators.CLAUSES, test_aggregators.FAULTY),
+    (testing.check_algorithm, testing.algorithms.CLAUSES, test_algorithms.FAULTY),
+    (testing.check_attack, testing.attacks.CLAUSES, test_attacks.FAULTY),
+    (testing.check_corruption, testing.corruptions.CLAUSES, test_corruptions.FAULTY),
+    (testing.check_dataset, testing.datasets.CLAUSES, test_datasets.FAULTY),
+    (testing.check_pre_aggregator, testing.pre_aggregators.CLAUSES, test_pre_aggregators.FAULTY),
+    (partial(testing.check_task, data=test_tasks.EXAMPLES), testing.tasks.CLAUSES, test_tasks.FAULTY),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "clauses", "clause", "faulty", "message"),
+    [(check, clauses, *row) for check, clauses, rows in CONTRACTS for row in rows],
+)
+def test_what_is_faulty_violates_its_clause(check, clauses, clause, faulty, message):
+    with pytest.raises(AssertionError, match=f"^{clause}: .*{message}") as caught:
+        check(faulty, skip=clauses.keys() - {clause})
+    assert "\n" not in str(caught.value)
+
+
+def test_every_clause_has_something_faulty():
+    """No algorithm alone violates `not_sampled`."""
+    for _, clauses, rows in CONTRACTS:
+        assert {clause for clause, _, _ in rows} == clauses.keys() - {"not_sampled"}
 
 
 def test_an_unknown_clause_is_refused():
