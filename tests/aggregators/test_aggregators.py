@@ -1,6 +1,6 @@
 """Each robust rule against an independent computation in float64; the contract of all is in tests/testing."""
 
-from functools import cache, partial
+from functools import cache
 
 import chex
 import jax
@@ -17,24 +17,7 @@ from fedsim.aggregators.geometry import cosine_similarities
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import find
 from fedsim.core.trees import gram_matrix
-from fedsim.core.types import CohortReport
-
-KEY = jax.random.key(0)
-
-
-def report_of(updates, num_examples=None, valid=None) -> CohortReport:
-    k = len(updates)
-    num_examples = np.full(k, 10) if num_examples is None else np.asarray(num_examples)
-    valid = np.ones(k, bool) if valid is None else valid
-    half = np.shape(updates)[1] // 2  # two leaves, so that sums over leaves are tested
-    tree = {"a": updates[:, :half], "b": updates[:, half:]}
-    return jax.tree.map(jnp.asarray, CohortReport(np.arange(k), num_examples, np.ones(k), tree, valid))
-
-
-@partial(jax.jit, static_argnums=0)
-def weights_of(rule, report):
-    return rule.aggregate((), report, KEY)[0].weights
-
+from tests.aggregators.test_robust import KEY, krum_order, report_of, weights_of
 
 rfa_of = cache(rfa)  # compiled once for each number of iterations
 
@@ -46,13 +29,12 @@ def test_only_arfl_has_client_weights(name):
     assert (alpha is not None) == (name == "arfl")
 
 
-def weiszfeld(updates, num_examples, num_iters, eps, start="mean"):
-    u, m = np.asarray(updates, np.float64), np.asarray(num_examples, np.float64)
-    weights = m / m.sum() if start == "mean" else np.zeros(len(m))
+def weiszfeld(updates, prior, num_iters, eps, start=None):
+    """The weights after `num_iters` iterations from the mean, or from the weights `start`."""
+    weights = prior / prior.sum() if start is None else start
     for _ in range(num_iters):
-        distances = np.linalg.norm(u - weights @ u, axis=1)
-        beta = m / np.maximum(eps, distances)
-        weights = beta / beta.sum()
+        weights = prior / np.maximum(eps, np.linalg.norm(updates - weights @ updates, axis=1))
+        weights = weights / weights.sum()
     return weights
 
 
@@ -66,22 +48,17 @@ def test_rfa_matches_weiszfeld_in_float64(seed, program):
     updates, num_examples = rng.normal(size=(k, 12)), rng.integers(1, 100, k)
     updates[0] *= 30
     np.testing.assert_allclose(
-        weights_of(rfa_of(num_iters=num_iters, start=start), report_of(updates, num_examples)),
-        weiszfeld(updates, num_examples, num_iters, 1e-5, start),
+        weights_of(rfa_of(num_iters=num_iters, start=start), report_of(updates, num_examples=num_examples)),
+        weiszfeld(updates, num_examples, num_iters, 1e-5, np.zeros(k) if start == "zero" else None),
         atol=2e-4,
     )
 
 
 def krum(updates, num_examples, valid, f, num_selected):
-    """Multi-Krum by loops over clients."""
-    who = [i for i in range(len(updates)) if valid[i]]
-    k = len(who)
-    f = max((k - 3) // 2, 0) if f is None else f
-    scores = {}
-    for i in who:
-        distances = sorted(float(((updates[i] - updates[j]) ** 2).sum()) for j in who if j != i)
-        scores[i] = sum(distances[: max(k - f - 2, 1)])
-    chosen = sorted(who, key=lambda i: (scores[i], i))[: max(k - f if num_selected is None else num_selected, 1)]
+    """The weights of Multi-Krum."""
+    who = np.flatnonzero(valid)
+    f = max((len(who) - 3) // 2, 0) if f is None else f
+    chosen = krum_order(updates, who, f)[: max(len(who) - f if num_selected is None else num_selected, 1)]
     weights = np.zeros(len(updates))
     weights[chosen] = num_examples[chosen] / num_examples[chosen].sum()
     return weights
@@ -103,8 +80,7 @@ def multi_krum_weights(f, num_selected, report):
 def test_multi_krum_matches_loops(seed, k, f, num_selected):
     rng = np.random.default_rng(seed)
     updates, num_examples, valid = rng.normal(size=(k, 6)), rng.integers(1, 100, k), rng.random(k) < 0.8
-    updates[~valid] = 0
-    actual = multi_krum_weights(f, num_selected, report_of(updates, num_examples, valid))
+    actual = multi_krum_weights(f, num_selected, report_of(updates, valid, num_examples))
     if not valid.any():
         assert actual.sum() == 0
         return
@@ -115,7 +91,7 @@ def test_multi_krum_matches_loops(seed, k, f, num_selected):
 def test_one_huge_update_does_not_affect_distances_between_others(scale):
     """Centered at the plain mean, which the huge update dominates, other distances would be lost in float32."""
     rng = np.random.default_rng(0)
-    updates, num_examples, all_valid = 0.1 * rng.normal(size=(10, 200)), np.full(10, 10), np.ones(10, bool)
+    updates, num_examples, all_valid = 0.1 * rng.normal(size=(10, 200)), np.arange(1, 11), np.ones(10, bool)
     updates[0] *= 10 * scale
     updates[1] *= 10
     updates = updates.astype(np.float32).astype(np.float64)
@@ -128,7 +104,7 @@ def test_one_huge_update_does_not_affect_distances_between_others(scale):
 
 def test_multi_krum_breaks_ties_by_client_id():
     same = report_of(np.ones((4, 2)))._replace(client_ids=jnp.asarray([7, 2, 9, 4]))
-    np.testing.assert_allclose(weights_of(multi_krum(num_byzantine=0, num_selected=2), same), [0, 0.5, 0, 0.5])
+    np.testing.assert_allclose(weights_of(multi_krum(num_byzantine=0, num_selected=2), same), [0, 1 / 3, 0, 2 / 3])
 
 
 cosines_of = jax.jit(lambda updates: cosine_similarities(gram_matrix({"u": updates})))
@@ -163,7 +139,7 @@ def test_bipartition_ignores_invalid_clients():
 def test_cfl_keeps_the_larger_group_or_all_clients():
     direction = np.eye(4)[0]
     updates = np.stack([direction, direction, direction, -direction, -direction])
-    np.testing.assert_allclose(weights_of(cfl(), report_of(updates)), [1 / 3, 1 / 3, 1 / 3, 0, 0], atol=1e-6)
-    np.testing.assert_allclose(weights_of(cfl(threshold=-1.0), report_of(updates)), np.full(5, 0.2), atol=1e-6)
+    np.testing.assert_allclose(weights_of(cfl(), report_of(updates)), [1 / 6, 2 / 6, 3 / 6, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(weights_of(cfl(threshold=-1.0), report_of(updates)), np.arange(1, 6) / 15, atol=1e-6)
     tie = report_of(np.stack([direction, direction, -direction, -direction]), num_examples=[1, 1, 5, 1])
     np.testing.assert_allclose(weights_of(cfl(), tie), [0, 0, 5 / 6, 1 / 6], atol=1e-6)  # the tie goes to more examples

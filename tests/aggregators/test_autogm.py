@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fedsim.aggregators import autogm, rfa
+from tests.aggregators.test_aggregators import weiszfeld
 from tests.aggregators.test_robust import KEY, flat, report_of, updates_of
 from tests.aggregators.test_tight_groups import tight
 
-K = 9
+K, EPS = 9, 1e-6
 
 
 def water_level(distances, lam):
@@ -24,19 +25,11 @@ def water_level(distances, lam):
     return np.maximum(eta - distances, 0) / (lam * len(distances))
 
 
-def weiszfeld(x, alpha, weights, num_steps):
-    for _ in range(num_steps):
-        weights = alpha / np.maximum(1e-6, np.linalg.norm(x - weights @ x, axis=1))
-        weights = weights / weights.sum()
-    return weights
-
-
 def alternate(x, lam, num_iters, num_steps):
-    mean = np.full(len(x), 1 / len(x))
-    weights = weiszfeld(x, mean, mean, num_steps)
+    weights = weiszfeld(x, np.ones(len(x)), num_steps, EPS)
     for _ in range(num_iters):
         alpha = water_level(np.linalg.norm(x - weights @ x, axis=1), lam)
-        weights = weiszfeld(x, alpha, weights, num_steps)
+        weights = weiszfeld(x, alpha, num_steps, EPS, weights)
     return weights
 
 

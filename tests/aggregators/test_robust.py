@@ -13,12 +13,14 @@ from fedsim.errors import ConfigError
 KEY = jax.random.key(0)
 
 
-def report_of(updates, valid=None) -> CohortReport:
+def report_of(updates, valid=None, num_examples=None) -> CohortReport:
+    """By default client k has k + 1 examples."""
     k = len(updates)
     valid = np.ones(k, bool) if valid is None else np.asarray(valid)
+    num_examples = np.arange(1, k + 1) if num_examples is None else np.asarray(num_examples)
     x = np.where(valid[:, None], updates, 0)
     tree = Variables({"a": x[:, :2], "b": x[:, 2:].reshape(k, 1, -1)}, {})
-    return jax.tree.map(jnp.asarray, CohortReport(np.arange(k), np.arange(1, k + 1), np.ones(k), tree, valid))
+    return jax.tree.map(jnp.asarray, CohortReport(np.arange(k), num_examples, np.ones(k), tree, valid))
 
 
 def flat(update) -> np.ndarray:
@@ -30,17 +32,21 @@ def result(rule, report, state=(), key=KEY):
     return flat(aggregate.update), np.asarray(aggregate.weights), state
 
 
+def weights_of(rule, report) -> np.ndarray:
+    return result(rule, report)[1]
+
+
 def updates_of(seed, k=11, size=6):
     return np.random.default_rng(seed).normal(size=(k, size)).astype(np.float32).astype(np.float64)
 
 
-def krum_choice(x, who, f, minus=2, power=2):
-    """The one of the clients `who` with the least sum of distances^`power` to its len(who) - f - `minus` nearest."""
+def krum_order(x, who, f, minus=2, power=2):
+    """The clients `who` in the order of their sums of distances^`power` to the len(who) - f - `minus` nearest."""
     score = {}
     for i in who:
         distances = sorted(np.linalg.norm(x[i] - x[j]) ** power for j in who if j != i)
         score[i] = sum(distances[: max(len(who) - f - minus, 1)])
-    return min(who, key=lambda i: (score[i], i))
+    return sorted(who, key=lambda i: (score[i], i))
 
 
 @pytest.mark.parametrize(
@@ -54,22 +60,22 @@ def test_krum_matches_its_formula(neighbors, power, numbers):
     )
     for seed in range(10):
         x = updates_of(seed)
-        best = krum_choice(x, np.flatnonzero(valid), 3, *numbers)
+        best = krum_order(x, np.flatnonzero(valid), 3, *numbers)[0]
         aggregate = rule(3, report_of(x, valid))
         np.testing.assert_array_equal(aggregate.weights, np.arange(11) == best)
         np.testing.assert_allclose(flat(aggregate.update), x[best], rtol=1e-6)
 
 
 def test_numbers_of_neighbors_and_powers_matter():
-    choices = [[krum_choice(updates_of(s), range(11), 3, *n) for s in range(99)] for n in ((2, 2), (1, 2), (2, 4))]
+    choices = [[krum_order(updates_of(s), range(11), 3, *n)[0] for s in range(99)] for n in ((2, 2), (1, 2), (2, 4))]
     assert choices[0] != choices[1]
     assert choices[0] != choices[2]
 
 
 def test_multi_krum_weighting():
     x = updates_of(0)
-    _, by_examples, _ = result(multi_krum(num_byzantine=3), report_of(x))
-    _, equal, _ = result(multi_krum(num_byzantine=3, weighting="equal"), report_of(x))
+    by_examples = weights_of(multi_krum(num_byzantine=3), report_of(x))
+    equal = weights_of(multi_krum(num_byzantine=3, weighting="equal"), report_of(x))
     chosen = by_examples > 0
     np.testing.assert_allclose(equal, chosen / chosen.sum(), rtol=1e-6)
     np.testing.assert_allclose(by_examples, chosen * np.arange(1, 12) / (chosen * np.arange(1, 12)).sum(), rtol=1e-6)
@@ -79,7 +85,7 @@ def bulyan_formula(x, who, f, beta):
     who, selected = list(who), []
     theta = len(who) - 2 * f
     while len(selected) < theta:
-        selected.append(krum_choice(x, who, f))
+        selected.append(krum_order(x, who, f)[0])
         who.remove(selected[-1])
     num_kept = theta - 2 * f if beta == "n-4f" else theta
     columns = np.sort(x[selected], axis=0)
@@ -171,7 +177,7 @@ def test_dnc_matches_its_formula(f, factor):
 def test_dnc_with_sampled_parameters_drops_colluding_clients():
     x = updates_of(0, 11, 2000)
     x[[1, 5, 7]] += 1
-    _, weights, _ = result(dnc(num_byzantine=3, num_dims=200, num_iters=3), report_of(x))
+    weights = weights_of(dnc(num_byzantine=3, num_dims=200, num_iters=3), report_of(x))
     np.testing.assert_allclose(weights, ~np.isin(np.arange(11), [1, 5, 7]) / 8, atol=1e-6)
 
 
