@@ -6,7 +6,6 @@ import jax.numpy as jnp
 from fedsim import Aggregate, Aggregator
 from fedsim.aggregators import fedavg
 from fedsim.core.client import lockstep_max
-from fedsim.testing import check_aggregator
 
 
 def rule(change=lambda result, report: result, state=0.0, step=lambda state, report: state, alpha=lambda state: None):
@@ -17,11 +16,6 @@ def rule(change=lambda result, report: result, state=0.0, step=lambda state, rep
         return change(result, report), step(now, report)
 
     return Aggregator(lambda variables, num_examples, losses: jnp.asarray(state), aggregate, alpha)
-
-
-def observing(observe_losses, **options):
-    """A rule that observes losses after its step."""
-    return rule(**options)._replace(observe_losses=observe_losses)
 
 
 def weights(compute):
@@ -37,10 +31,6 @@ def weights(compute):
 
 def update(f):
     return rule(lambda result, report: result._replace(update=jax.tree.map(f, result.update, report.updates)))
-
-
-def info(compute):
-    return rule(lambda result, report: result._replace(info=compute(report)))
 
 
 def become_float_in_round_2(state, report):
@@ -69,7 +59,11 @@ FAULTY = [
     ("invalid", weights(lambda r: jnp.full(7, 1 / 7)), "the weights of invalid clients must be 0"),
     ("no_valid_clients", update(lambda u, all_: u + 0.1), "without valid clients the update must be 0"),
     ("client_weights", rule(state=jnp.ones(12), alpha=lambda state: state), "alpha must sum to 1 or 0, got 12"),
-    ("info", info(lambda r: {"weights": r.losses}), r"weights must be a scalar, got float32\[7\]"),
+    (
+        "info",
+        rule(lambda result, report: result._replace(info={"weights": result.weights})),
+        r"weights must be a scalar, got float32\[7\]",
+    ),
     (
         "jit",
         weights(lambda r: r.valid / r.valid.sum() if bool(r.valid.any()) else r.valid),
@@ -87,12 +81,12 @@ FAULTY = [
     ),
     (
         "observe_losses",
-        observing(lambda state, report: report.losses),
+        rule()._replace(observe_losses=lambda state, report: report.losses),
         r"after the losses of typical clients the state must be float32\[\], got float32\[7\]",
     ),
     (
         "observe_losses",
-        observing(lambda state, report: state + isinstance(state, jax.core.Tracer)),
+        rule()._replace(observe_losses=lambda state, report: state + isinstance(state, jax.core.Tracer)),
         "inside jax.jit the state differs",
     ),
     (
@@ -111,18 +105,3 @@ FAULTY = [
         "the update must be that of the clients if all send the same one, but differs: by",
     ),
 ]
-
-
-def test_a_rule_with_state_weights_and_info_passes():
-    """Its state keeps losses, infinite ones too."""
-
-    def keep_losses(state, report):
-        return state.at[report.client_ids].set(jnp.where(jnp.isnan(report.losses), -1.0, report.losses))
-
-    aggregator = rule(
-        lambda result, report: result._replace(info={"largest": jnp.max(result.weights)}),
-        state=jnp.zeros(12),
-        step=keep_losses,
-        alpha=lambda state: jnp.ones(12) / 12,
-    )
-    check_aggregator(aggregator)

@@ -13,17 +13,15 @@ from fedsim.testing.algorithms import CLAUSES
 def algorithm(
     model=lambda trained, local: trained,
     client_state=lambda old, local: old,
-    message=lambda local: jnp.float32(0),
     update_server_state=lambda server_state, messages, valid, n: server_state,
-    init=0.0,
     scale=None,
 ):
     """Plain SGD with changes."""
 
     def train(local, old, server_state):
-        return LocalResult(model(local.sgd(None), local), client_state(old, local), message(local))
+        return LocalResult(model(local.sgd(None), local), client_state(old, local), jnp.float32(0))
 
-    return Algorithm(lambda params: (jnp.asarray(init), jnp.float32(0)), train, update_server_state, scale)
+    return Algorithm(lambda params: (jnp.float32(0), jnp.float32(0)), train, update_server_state, scale)
 
 
 def change_model(f):
@@ -87,7 +85,3 @@ def test_a_simulation_that_changes_other_clients_states_is_detected(monkeypatch)
     monkeypatch.setattr(Simulation, "round", faulty)
     with pytest.raises(AssertionError, match=r"^not_sampled: client_state must not change"):
         check_algorithm(algorithm(), skip=set(CLAUSES) - {"not_sampled"})
-
-
-def test_an_algorithm_with_client_state_passes():
-    check_algorithm(algorithm(client_state=lambda old, local: old + 1))

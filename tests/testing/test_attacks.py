@@ -73,19 +73,3 @@ def test_a_simulation_that_records_forged_losses_of_honest_clients_is_detected(m
         AssertionError, match=r"^simulation: the recorded loss of an honest client must be its true one"
     ):
         check_attack(forge_report(losses=lambda report: report.losses + 1), skip=set(CLAUSES) - {"simulation"})
-
-
-def test_an_attack_with_state_that_searches_its_strength_passes():
-    """It tries strengths against the server's rule, and keeps the best in its state."""
-
-    def search(state, context, key):
-        def squared_norm(strength):
-            forged = jax.tree.map(lambda u: -strength * u, context.report.updates)
-            update = context.aggregate(context.report._replace(updates=forged)).update
-            return sum(jnp.sum(jnp.square(u)) for u in jax.tree.leaves(update))
-
-        strengths = jnp.asarray([0.5, 1.0, 2.0])
-        best = strengths[jnp.argmax(jax.vmap(squared_norm)(strengths))]
-        return jax.tree.map(lambda u: -best * u, context.report.updates), jnp.maximum(state, best)
-
-    check_attack(Attack(init=lambda variables, num_examples: jnp.float32(0), forge_updates=search))

@@ -115,10 +115,6 @@ FAULTY = [
 ]
 
 
-def test_inputs_that_are_those_of_apply_are_accepted():
-    check_corruption(with_change_inputs(draw), DataSpec("image", "classes", 3, (4, 4, 1), "uint8"))
-
-
 def test_only_accepted_kinds_of_data_are_tried():
     """`next_class` does not apply to numbers."""
     with pytest.raises(AssertionError, match="with regression"):

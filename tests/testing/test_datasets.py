@@ -5,7 +5,6 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.testing import check_dataset
 from tests.conftest import make_dataset
 
 DATASET = make_dataset((2, 3, 4))
@@ -50,7 +49,3 @@ FAULTY = [
     ),
     ("clean", train(corrupted=np.ones(3, bool)), "corrupted must be False for all clients"),
 ]
-
-
-def test_a_data_set_that_keeps_the_contract_passes():
-    check_dataset(DATASET)
