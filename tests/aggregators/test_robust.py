@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim.aggregators import bulyan, centered_clipping, dnc, krum, multi_krum, norm_clipping
+from fedsim.aggregators import bulyan, centered_clipping, dnc, krum, norm_clipping
 from fedsim.core.types import CohortReport, Variables
 from fedsim.errors import ConfigError
 
@@ -58,27 +58,12 @@ def test_krum_matches_its_formula(neighbors, power, numbers):
     rule = jax.jit(
         lambda f, report: krum(num_byzantine=f, neighbors=neighbors, power=power).aggregate((), report, KEY)[0]
     )
-    for seed in range(10):
+    for seed in (10, 11, 14, 26, 40):  # in each, one of the settings changes the choice
         x = updates_of(seed)
         best = krum_order(x, np.flatnonzero(valid), 3, *numbers)[0]
         aggregate = rule(3, report_of(x, valid))
         np.testing.assert_array_equal(aggregate.weights, np.arange(11) == best)
         np.testing.assert_allclose(flat(aggregate.update), x[best], rtol=1e-6)
-
-
-def test_numbers_of_neighbors_and_powers_matter():
-    choices = [[krum_order(updates_of(s), range(11), 3, *n)[0] for s in range(99)] for n in ((2, 2), (1, 2), (2, 4))]
-    assert choices[0] != choices[1]
-    assert choices[0] != choices[2]
-
-
-def test_multi_krum_weighting():
-    x = updates_of(0)
-    by_examples = weights_of(multi_krum(num_byzantine=3), report_of(x))
-    equal = weights_of(multi_krum(num_byzantine=3, weighting="equal"), report_of(x))
-    chosen = by_examples > 0
-    np.testing.assert_allclose(equal, chosen / chosen.sum(), rtol=1e-6)
-    np.testing.assert_allclose(by_examples, chosen * np.arange(1, 12) / (chosen * np.arange(1, 12)).sum(), rtol=1e-6)
 
 
 def bulyan_formula(x, who, f, beta):
