@@ -82,13 +82,6 @@ def test_bind_replaces_the_frozen_arrays(dataset, projection):
     assert np.abs(first.params - second.params).max() > 1e-3
 
 
-def test_updates_contain_parameters_only(dataset, projection):
-    task = fedsim.with_frozen(on_features, projection)
-    state = jax.eval_shape(simulation_of(task, dataset).init, jax.random.key(0), dataset.train, HPARAMS)
-    assert jax.tree.leaves(state.variables)[0].shape == (WIDTH, 3)
-    assert len(jax.tree.leaves(state.variables)) == 1
-
-
 def test_bind_without_frozen_arrays_changes_nothing(dataset):
     simulation = simulation_of(on_features(jnp.ones((5, WIDTH))), dataset)
     assert simulation.bind(()) is simulation

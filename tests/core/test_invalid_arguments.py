@@ -86,12 +86,6 @@ def test_impossible_clients_to_corrupt_are_refused(dataset, data, argument, valu
         fedsim.corrupt(fedsim.corruption.flipping(), jax.random.key(0), data, dataset.spec, 1, **{argument: value})
 
 
-@pytest.mark.parametrize("lam", [float("nan"), 0.0, -1.0])
-def test_a_lambda_that_is_not_positive_is_refused(lam):
-    with pytest.raises(ValueError, match=rf"^lam: .*got {lam:g}$"):
-        fedsim.aggregators.arfl(lam=lam)
-
-
 def test_a_dropout_rate_above_1_is_refused():
     with pytest.raises(ValueError, match=r"^dropout_rate: .*got 2"):
         CharLSTM(dropout_rate=2).init(jax.random.key(0), np.zeros((1, 4), np.int32))

@@ -97,16 +97,6 @@ def test_vmap_over_lambda_equals_a_loop(train_arfl):
     chex.assert_trees_all_close(together, jax.tree.map(lambda *a: jnp.stack(a), *alone), rtol=1e-4, atol=1e-6)
 
 
-def test_separate_rounds_equal_run_rounds(dataset, data, reference):
-    simulation = make_simulation(dataset)
-    state = begin(simulation, data)
-    step = jax.jit(simulation.round)
-    for t in range(ROUNDS):
-        state, record = step(state, data, H)
-        chex.assert_trees_all_close(record, jax.tree.map(lambda a, t=t: a[t], reference[1]), rtol=1e-4, atol=1e-5)
-    chex.assert_trees_all_close(state.variables, reference[0].variables, rtol=1e-4, atol=1e-6)
-
-
 def test_arfl_with_large_lambda_equals_fedavg(train_arfl, average):
     chex.assert_trees_all_close(train_arfl(1e8)[0].variables, average[0].variables, rtol=1e-4, atol=1e-6)
 
@@ -195,16 +185,6 @@ def test_the_server_weighs_by_forged_numbers_of_examples(dataset, data):
     _, record = jax.jit(lambda: train(simulation, marked, rounds=1))()
     weight = float(record.weights[record.client_ids == 0][0])
     assert weight == pytest.approx(1000 / (1000 + sum(COUNTS[1:])))
-
-
-def test_clients_that_drop_out_have_no_weight(dataset, data):
-    simulation = make_simulation(dataset, dropout_rate=0.5)
-    _, records = jax.jit(lambda: train(simulation, data, rounds=40))()
-    answered = np.asarray(records.valid)
-    assert 0.35 < answered.mean() < 0.65
-    assert not np.asarray(records.weights)[~answered].any()
-    assert np.isnan(np.asarray(records.losses)[~answered]).all()
-    assert np.isfinite(np.asarray(records.losses)[answered]).all()
 
 
 def test_rules_see_the_same_cohorts_and_initial_model(average, reference):
@@ -425,7 +405,7 @@ def test_client_states_belong_to_their_clients():
     state, records = jax.jit(lambda: train(simulation, data, rounds=20))()
     answered = np.asarray(records.client_ids)[np.asarray(records.valid)]
     np.testing.assert_array_equal(state.client_states, np.bincount(answered, minlength=4))
-    assert 0 < len(answered) < 40
+    assert 15 < len(answered) < 33  # of 40, each with probability 0.6
     assert float(state.server_state) == len(answered)
 
 

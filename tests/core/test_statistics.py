@@ -8,9 +8,6 @@ import optax
 import pytest
 
 import fedsim
-from fedsim.core.local import LocalSGD
-from fedsim.core.options import TrainingOptions
-from fedsim.core.types import ClientSlice
 from tests.conftest import build_simulation, make_dataset
 
 COUNTS = (2, 3, 5, 8)
@@ -111,31 +108,3 @@ def test_each_micro_batch_updates_the_statistics(task, data):
     expected = [np.average(a, axis=0, weights=COUNTS) for a in client_statistics(repeated, micro_batches)]
     np.testing.assert_allclose(norm_statistics(after.variables), expected, rtol=1e-5, atol=1e-6)
     assert record.valid.all()
-
-
-def test_local_training_equals_a_loop(task, data):
-    """Whole batches of one client, normalized by their own mean and variance."""
-    start = task.init(jax.random.key(1))
-    client = ClientSlice(jnp.int32(3), data.offsets[3], data.num_examples[3])
-    sgd = LocalSGD(task, optax.sgd(RATE), TrainingOptions(epochs=3, batch_size=8, max_num_examples=8))
-    trained = jax.jit(sgd.train)(start, data, client, jax.random.key(0))
-    x, y = np.asarray(data.x[-8:], np.float64), np.asarray(data.y[-8:])
-    normed = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-5)
-    w, b = (np.asarray(start.params["Dense_0"][name], np.float64) for name in ("kernel", "bias"))
-    for _ in range(3):
-        p = np.exp(normed @ w + b)
-        error = (p / p.sum(axis=1, keepdims=True) - np.eye(3)[y]) / 8
-        w, b = w - RATE * normed.T @ error, b - RATE * error.sum(axis=0)
-    np.testing.assert_allclose(trained.params["Dense_0"]["kernel"], w, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(trained.params["Dense_0"]["bias"], b, rtol=1e-4, atol=1e-5)
-
-
-def test_metrics_use_the_running_statistics(task, data):
-    """One example has no variance of its own; its logits are those of the running mean and variance."""
-    variables = task.init(jax.random.key(1))
-    mean, variance = jnp.asarray([1.0, 2.0, 3.0]), jnp.asarray([4.0, 9.0, 1.0])
-    variables = variables._replace(statistics={"batch_stats": {"BatchNorm_0": {"mean": mean, "var": variance}}})
-    actual = task.metrics(variables, data.x[:1], data.y[:1], jnp.ones(1, bool))
-    normed = (np.asarray(data.x[0]) - mean) / np.sqrt(variance + 1e-5)
-    logits = np.asarray(normed @ variables.params["Dense_0"]["kernel"], np.float64)
-    assert float(actual.loss_sum) == pytest.approx(np.log(np.exp(logits).sum()) - logits[int(data.y[0])], rel=1e-4)

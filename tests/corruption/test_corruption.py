@@ -157,13 +157,6 @@ def test_noisy_float_images_stay_float(data):
     assert float(after.x.max()) == 1.0
 
 
-def test_none_marks_clients_without_changing_data(data):
-    after = corrupt("none", KEY, data, NUM_CORRUPTED)
-    assert int(after.corrupted.sum()) == NUM_CORRUPTED
-    np.testing.assert_array_equal(after.x, data.x)
-    np.testing.assert_array_equal(after.y, data.y)
-
-
 def test_several_labels_per_example_are_flipped_and_shuffled_together():
     many = make_dataset(num_examples=(6,) * 10).train
     data = many._replace(y=np.stack([many.y, np.arange(60) % 3], axis=1).astype(np.int32))
