@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fedsim.aggregators.coordinatewise import mean_around_median
 from fedsim.aggregators.geometry import pairwise_distances
-from fedsim.aggregators.weighting import stateless
+from fedsim.aggregators.weighting import assumed_byzantine, stateless
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Limit, Traced
 from fedsim.core.types import Aggregate, Array, CohortReport
@@ -44,11 +44,8 @@ def bulyan(
     """
 
     def aggregate(report: CohortReport) -> Aggregate:
-        LIMIT.check("num_byzantine", num_byzantine, report.valid.size)
-        num_valid = jnp.sum(report.valid)
-        largest = jnp.maximum(LIMIT.largest(num_valid), 0)
-        f = largest if num_byzantine is None else jnp.clip(num_byzantine, 0, largest)
-        num_selected = num_valid - 2 * f
+        f = assumed_byzantine(num_byzantine, report, LIMIT)
+        num_selected = jnp.sum(report.valid) - 2 * f
         selected = _repeat_krum(pairwise_distances(report), report, f, num_selected)
         num_kept = num_selected - (2 * f if beta == "n-4f" else 0)
         return mean_around_median(report, selected, num_kept)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import pairwise_distances
-from fedsim.aggregators.weighting import NumByzantine, Weighting, assumed_byzantine, from_weights, weights_by
+from fedsim.aggregators.weighting import NumByzantine, Weighting, from_weights, weights_by
 from fedsim.core.contracts import Aggregator
 from fedsim.core.selection import select_lowest
 from fedsim.core.settings import Limit, Traced
@@ -53,7 +53,7 @@ def multi_krum(
         KRUM_LIMIT.check("num_byzantine", num_byzantine, valid.size)
         SELECTION_LIMIT.check("num_selected", num_selected, valid.size)
         num_valid = jnp.sum(valid)
-        f = assumed_byzantine(num_byzantine, num_valid, num_valid)
+        f = jnp.clip((num_valid - 3) // 2 if num_byzantine is None else num_byzantine, 0, num_valid)
         num_neighbors = jnp.minimum(jnp.maximum(num_valid - f - int(neighbors[-1]), 1), num_valid - 1)
         num_chosen = jnp.maximum(num_valid - f if num_selected is None else num_selected, 1)
 

@@ -6,11 +6,13 @@ Heterogeneity", AISTATS 2023, https://arxiv.org/abs/2302.01772
 
 from typing import Annotated
 
+import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import pairwise_distances
 from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, mix_updates
 from fedsim.core.contracts import PreAggregator
+from fedsim.core.selection import ranks
 from fedsim.core.types import Array, CohortReport
 
 
@@ -28,10 +30,7 @@ def nnm(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> PreAggreg
         valid, rows = report.valid, jnp.arange(report.valid.size)
         num_nearest = jnp.sum(valid) - assumed_minority(num_byzantine, report)
         distances = jnp.where(rows[:, None] == rows[None, :], -1.0, pairwise_distances(report))  # itself comes first
-        distances = jnp.where(valid[None, :], distances, jnp.inf)
-        ids = jnp.broadcast_to(report.client_ids[None], distances.shape)
-        ranks = jnp.argsort(jnp.lexsort((ids, distances), axis=1), axis=1)
-        is_near = (ranks < num_nearest) & valid[:, None] & valid[None, :]
+        is_near = (jax.vmap(ranks, (0, None))(distances, report) < num_nearest) & valid[:, None] & valid[None, :]
         return mix_updates(report, is_near / jnp.maximum(num_nearest, 1).astype(jnp.float32))
 
     return pre_aggregate

@@ -33,11 +33,9 @@ def zeno(
     """
 
     def compute_weights(report: CohortReport) -> Array:
-        LIMIT.check("num_byzantine", num_byzantine, report.valid.size)
-        num_valid = jnp.sum(report.valid)
-        b = assumed_byzantine(num_byzantine, num_valid, num_valid - 1)
+        num_kept = jnp.sum(report.valid) - assumed_byzantine(num_byzantine, report, LIMIT)
         losses = jnp.where(jnp.isfinite(report.measurements), report.measurements, jnp.inf)
         costs = losses + rho * squared_norms(report.updates)
-        return equal_weights(select_lowest(costs, report, num_valid - b))
+        return equal_weights(select_lowest(costs, report, num_kept))
 
     return from_weights(compute_weights, measure=lambda root, report: root.losses(report.updates))
