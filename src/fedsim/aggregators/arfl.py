@@ -6,7 +6,6 @@ https://arxiv.org/abs/2101.05880
 
 from typing import Annotated, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.arfl_weights import arfl_weights, lam_for_clients, lam_for_effective
@@ -66,7 +65,7 @@ def arfl(
     A round's weights are the cohort's alpha, normalized; then the cohort's new losses replace the old ones, and alpha
     is recomputed for all clients. Losses that are measured after the server step (`client.loss_at = "aggregated"`)
     replace the old ones then. `lam` may be traced. If it is large, this is FedAvg; if it is small, only the client with
-    the lowest loss counts. Raises `ValueError` if `lam` is not positive.
+    the lowest loss counts.
 
     Beyond the paper:
 
@@ -79,9 +78,6 @@ def arfl(
       replaces the old one before the round's weights are computed. Clients do not report losses, so they cannot forge
       them. A client that has not been in a cohort yet has no loss and no weight. The paper leaves this to future work.
     """
-
-    if not isinstance(lam, jax.core.Tracer | str) and not float(lam) > 0:
-        raise ValueError(f'lam: must be positive or "auto", got {float(lam):g}')
 
     def compute_state(num_examples: Array, losses: Array) -> ArflState:
         if not isinstance(lam, str):
