@@ -148,36 +148,32 @@ def _from_module(
         x = jnp.zeros((1, *example.shape), jnp.float32 if example.dtype == np.uint8 else example.dtype)
         return init_module(module, key, x)
 
-    def cast(x: Array, params: PyTree) -> tuple[Array, PyTree]:
-        x = x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x
+    def apply(variables: Variables, x: Array, mask: Array, key: Array | None = None) -> tuple[Array, PyTree]:
+        """`apply_module` in `dtype`; outputs are float32."""
+        x, params = x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x, variables.params
         if jnp.dtype(dtype) != jnp.float32:
             params, x = jax.tree.map(lambda a: a.astype(dtype) if a.dtype == jnp.float32 else a, (params, x))
-        return x, params
+        outputs, statistics = apply_module(module, Variables(params, variables.statistics), x, mask, key)
+        return outputs.astype(jnp.float32), statistics
 
     def loss(variables: Variables, x: Array, y: Array, mask: Array, key: Array) -> tuple[Array, PyTree]:
         if augmentation is not None:
             augmentation_key, key = jax.random.split(key)
             x = augmentation(augmentation_key, x)
-        x, params = cast(x, variables.params)
-        outputs, new_statistics = apply_module(module, Variables(params, variables.statistics), x, mask, key)
+        outputs, new_statistics = apply(variables, x, mask, key)
         statistics = jax.tree.map(lambda new, old: new.astype(old.dtype), new_statistics, variables.statistics)
-        losses, _ = score(outputs.astype(jnp.float32), y)
+        losses, _ = score(outputs, y)
         return jnp.sum(jnp.where(mask, losses, 0.0)) / jnp.maximum(jnp.sum(mask), 1), statistics
 
-    def evaluate(variables: Variables, x: Array, mask: Array) -> Array:
-        x, params = cast(x, variables.params)
-        outputs, _ = apply_module(module, Variables(params, variables.statistics), x, mask)
-        return outputs.astype(jnp.float32)
-
     def metrics(variables: Variables, x: Array, y: Array, mask: Array) -> Metrics:
-        losses, correct = score(evaluate(variables, x, mask), y)
+        losses, correct = score(apply(variables, x, mask)[0], y)
         return Metrics(
             loss_sum=jnp.sum(jnp.where(mask, losses, 0.0)),
             num_correct=jnp.sum(jnp.where(mask, correct, 0)),
             num_examples=jnp.sum(mask),
         )
 
-    outputs = lambda variables, x: evaluate(variables, x, jnp.ones(len(x), bool))
+    outputs = lambda variables, x: apply(variables, x, jnp.ones(len(x), bool))[0]
     return for_backend(Task(init, loss, metrics, outputs=outputs))
 
 
