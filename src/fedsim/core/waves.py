@@ -53,18 +53,14 @@ def map_clients(client_fn: Callable[..., PyTree], clients: PyTree, width: int, a
     """
     num_clients = jax.tree.leaves(clients)[0].shape[0]
     run_wave = jax.vmap(lambda args: client_fn(*args))
-    if axis is None:
-        width = min(width, num_clients)
-        if width == num_clients:
-            return run_wave(clients)
-        waves = _cut(clients, (-(-num_clients // width), width))
-        return _join(jax.lax.map(run_wave, waves), num_clients, num_axes=2)
-    num_devices = jax.lax.axis_size(axis)
-    width = min(width, -(-num_clients // num_devices))
+    devices = () if axis is None else (jax.lax.axis_size(axis),)
+    width = min(width, -(-num_clients // math.prod(devices)))
     if width == num_clients:
         return run_wave(clients)
-    waves = _deal(_cut(clients, (-(-num_clients // (width * num_devices)), num_devices, width)), axis)
-    return _join(_collect(jax.lax.map(run_wave, waves), axis), num_clients, num_axes=3)
+    shape = (-(-num_clients // math.prod((*devices, width))), *devices, width)
+    waves = _cut(clients, shape)
+    results = jax.lax.map(run_wave, waves if axis is None else _deal(waves, axis))
+    return _join(results if axis is None else _collect(results, axis), num_clients, len(shape))
 
 
 def _cut(clients: PyTree, shape: tuple[int, ...]) -> PyTree:
