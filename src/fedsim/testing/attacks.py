@@ -76,10 +76,8 @@ def _forge_report(case: _Case) -> None:
 
 def _require_report(forged: tuple[Array, Array], report: CohortReport, malicious: Array, name: str) -> None:
     num_examples, losses = forged
-    shape = report.num_examples.shape
-    for field, array in (("num_examples", num_examples), ("losses", losses)):
-        message = f"with {name} forged {field} must have shape {list(shape)}, got {require.array_type(array)}"
-        require.true(jnp.shape(array) == shape, message)
+    require.shape(num_examples, report.num_examples.shape, f"with {name} forged num_examples")
+    require.shape(losses, report.num_examples.shape, f"with {name} forged losses")
     is_integer, is_float = jnp.issubdtype(num_examples.dtype, jnp.integer), jnp.issubdtype(losses.dtype, jnp.floating)
     require.true(is_integer, f"forged num_examples must be integers, got {require.array_type(num_examples)}")
     require.true(is_float, f"forged losses must be floats, got {require.array_type(losses)}")

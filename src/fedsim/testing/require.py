@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.core.require import array, array_type, instance, like, true
+from fedsim.core.require import array, array_type, like, shape, true
 from fedsim.core.types import PyTree
 
-__all__ = ["array", "array_type", "close", "finite", "instance", "like", "max_abs", "no_new_nan", "to_float64", "true"]
+__all__ = ["array", "array_type", "close", "finite", "like", "max_abs", "no_new_nan", "shape", "to_float64", "true"]
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-5  # tolerated rounding errors; the absolute one is in units of a scale
 
