@@ -8,6 +8,7 @@ import pytest
 import fedsim
 from fedsim import DataSpec
 from fedsim.corruption import backdoor
+from fedsim.testing.tiny import join_clients
 from tests.conftest import run_toml
 
 KEY = jax.random.key(3)
@@ -35,8 +36,7 @@ def make_data(dtype, num_clients=6, size=300):
     shape = (num_clients * size, *SPEC.shape)
     x = rng.integers(0, 200, shape).astype(np.uint8) if dtype == "uint8" else rng.random(shape).astype(np.float32) / 2
     y = rng.integers(0, 4, len(x)).astype(np.int32)
-    offsets, num_examples = np.arange(num_clients) * size, np.full(num_clients, size)
-    return fedsim.ClientData(*map(jnp.asarray, (x, y, offsets, num_examples, num_examples < 0)))
+    return join_clients(jnp.asarray(x), jnp.asarray(y), [size] * num_clients)
 
 
 @pytest.mark.parametrize(("dtype", "shade"), [("uint8", 204), ("float32", np.float32(0.8))])
@@ -143,8 +143,8 @@ def test_a_run_without_a_backdoor_has_no_success(folder):
 
 def test_texts_end_with_the_phrase():
     spec, texts = DataSpec("text", "classes", 4, (6,), "int8"), np.arange(120, dtype=np.int8).reshape(20, 6) % 50
-    y, ends = np.arange(20, dtype=np.int32) % 4, np.asarray([10, 10])
-    data = fedsim.ClientData(*map(jnp.asarray, (texts, y, 10 * np.arange(2), ends, ends < 0)))
+    y = np.arange(20, dtype=np.int32) % 4
+    data = join_clients(jnp.asarray(texts), jnp.asarray(y), [10, 10])
     corruption = backdoor(target=3, rate=1.0, phrase=(7, 9))
     after = fedsim.corrupt(corruption, KEY, data, spec, 1)
     poisoned = np.repeat(np.asarray(after.corrupted), 10)

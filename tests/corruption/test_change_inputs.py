@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import fedsim
 from fedsim import DataSpec
 from fedsim.core.corrupt import corrupt, corrupt_inputs
 from fedsim.corruption import backdoor, mix, noisy, shift, shuffling
+from fedsim.testing.tiny import join_clients
 
 NUM_EXAMPLES = np.asarray([17, 1, 40, 0, 23, 31, 8, 55, 12, 60])
 OWNERS = np.repeat(np.arange(10, dtype=np.int32), NUM_EXAMPLES)
@@ -29,9 +29,8 @@ def make_data(spec):
     rng = np.random.default_rng(0)
     shape = (len(OWNERS), *spec.shape)
     x = rng.random(shape) if spec.dtype == "float32" else rng.integers(0, 127, shape)
-    y, offsets = rng.integers(0, 5, len(OWNERS)), np.cumsum(NUM_EXAMPLES) - NUM_EXAMPLES
-    arrays = x.astype(spec.dtype), *(a.astype(np.int32) for a in (y, offsets, NUM_EXAMPLES)), NUM_EXAMPLES < 0
-    return fedsim.ClientData(*map(jnp.asarray, arrays))
+    y = rng.integers(0, 5, len(OWNERS))
+    return join_clients(jnp.asarray(x, spec.dtype), jnp.asarray(y, jnp.int32), NUM_EXAMPLES)
 
 
 @pytest.mark.parametrize("name", CASES)

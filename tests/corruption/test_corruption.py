@@ -12,6 +12,7 @@ from fedsim.config.registry import find
 from fedsim.core.corrupt import choose_clients, example_owners
 from fedsim.corruption import exclude
 from fedsim.engine import make_plan
+from fedsim.testing.tiny import join_clients
 from tests.conftest import COUNTS, make_dataset
 
 KEY = jax.random.key(5)
@@ -220,8 +221,7 @@ def test_example_owners_skip_empty_clients():
 def test_noisy_texts_permute_a_half_of_each_window():
     """Each window keeps its characters and at least half of its positions; labels do not change."""
     windows = np.broadcast_to(np.arange(80, dtype=np.int8), (40, 80))  # each position its own character
-    fields = windows, np.arange(40) % 80, np.asarray([0, 20]), np.asarray([20, 20]), np.zeros(2, bool)
-    data = fedsim.ClientData(*(jnp.asarray(a) for a in fields))
+    data = join_clients(jnp.asarray(windows), jnp.arange(40), [20, 20])
     spec = DataSpec("text", "classes", 80, (80,), "int8")
     noisy = corrupt("noisy", jax.random.key(0), data, 0, [1], spec)
     x = np.asarray(noisy.x)
@@ -237,8 +237,7 @@ def test_noisy_texts_permute_a_half_of_each_window():
 def test_noisy_texts_replace_a_half_of_each_window():
     """By uniform characters: a position keeps its own by chance, with probability 1 / 80."""
     windows = np.broadcast_to(np.arange(80, dtype=np.int8), (400, 80))
-    fields = windows, np.zeros(400, int), np.asarray([0]), np.asarray([400]), np.zeros(1, bool)
-    data = fedsim.ClientData(*(jnp.asarray(a) for a in fields))
+    data = join_clients(jnp.asarray(windows), jnp.zeros(400, int), [400])
     spec = DataSpec("text", "classes", 80, (80,), "int8")
     x = np.asarray(corrupt("noisy", KEY, data, 1, spec=spec, text_noise="replace").x)
     is_new = x != windows

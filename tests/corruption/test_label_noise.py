@@ -9,6 +9,7 @@ import pytest
 import fedsim
 from fedsim import DataSpec
 from fedsim.corruption import furthest_flipping, localized, pairflip, symmetric, targeted
+from fedsim.testing.tiny import join_clients
 from tests.conftest import run_toml
 
 KEY = jax.random.key(5)
@@ -19,10 +20,7 @@ SPEC = DataSpec("vector", "classes", CLASSES, (1,), "float32")
 def add_noise(corruption, num_corrupted=CLIENTS, spec=SPEC):
     """Labels before and after, [CLIENTS, SIZE], and the corrupted clients, [CLIENTS] bool."""
     y = np.random.default_rng(0).integers(0, spec.num_classes, CLIENTS * SIZE)
-    offsets, num_examples = np.arange(CLIENTS) * SIZE, np.full(CLIENTS, SIZE)
-    data = fedsim.ClientData(
-        *(jnp.asarray(a) for a in (np.zeros((len(y), 1)), y, offsets, num_examples, num_examples < 0))
-    )
+    data = join_clients(jnp.zeros((len(y), 1)), jnp.asarray(y), [SIZE] * CLIENTS)
     after = fedsim.corrupt(corruption, KEY, data, spec, num_corrupted)
     return y.reshape(CLIENTS, SIZE), np.asarray(after.y).reshape(CLIENTS, SIZE), np.asarray(after.corrupted)
 
