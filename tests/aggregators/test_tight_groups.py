@@ -13,7 +13,7 @@ from fedsim import aggregators
 from fedsim.aggregators import geometry, multi_krum, rfa
 from fedsim.aggregators.geometry import direct_distances, pairwise_distances
 from fedsim.core.reports import mask_nonfinite_updates
-from fedsim.core.types import CohortReport
+from fedsim.testing.reports import make_report
 from tests.aggregators.test_aggregators import krum, weiszfeld
 from tests.aggregators.test_robust import KEY, report_of, weights_of
 
@@ -96,9 +96,7 @@ def test_identical_updates_are_equally_far_from_all_others(seed):
     rng = np.random.default_rng(seed)
     originals = rng.integers(0, 6, 12)
     updates = rng.integers(-9, 10, (6, 40)).astype(np.float32)[originals]
-    ids = jnp.arange(12)
-    report = CohortReport(ids, ids + 1, jnp.zeros(12), {"w": jnp.asarray(updates)}, ids >= 0)
-    distances = np.asarray(jax.jit(pairwise_distances)(report))
+    distances = np.asarray(jax.jit(pairwise_distances)(make_report(updates)))
     np.testing.assert_array_equal(distances, distances.T)
     exact = np.square(updates[:, None].astype(float) - updates[None]).sum(axis=2)
     np.testing.assert_allclose(distances, exact, rtol=1e-5, atol=1e-4)
@@ -165,8 +163,7 @@ def test_an_outlier_does_not_hide_the_distances_of_a_distant_group(outlier):
     updates = (1000 + np.random.default_rng(1).normal(size=(7, 50))).astype(np.float32)
     group = np.delete(updates, 2, axis=0).astype(float)
     updates[2] = outlier
-    report = CohortReport(jnp.arange(7), jnp.ones(7, int), jnp.ones(7), {"w": jnp.asarray(updates)}, jnp.ones(7, bool))
-    distances = np.asarray(distances_of(report))
+    distances = np.asarray(distances_of(make_report(updates)))
     expected = np.square(group[:, None] - group).sum(axis=2)
     np.testing.assert_allclose(np.delete(np.delete(distances, 2, 0), 2, 1), expected, rtol=2e-6)
     assert np.array_equal(distances, distances.T)
