@@ -95,8 +95,3 @@ def test_the_last_matrix_is_the_output_layer_of_built_in_models(name):
     leaves = jax.tree_util.tree_leaves_with_path(shapes["params"])
     matrices = [leaf for path, leaf in leaves if leaf.ndim > 1 and ("Dense_0" if is_text else "") in str(path)]
     assert matrices[-1].shape[-1] == 7
-
-
-def test_unknown_parameters_are_an_error():
-    with pytest.raises(ValueError, match=r'^parameters: .* "Dense_9"'):
-        lfighter(parameters="Dense_9").aggregate((), report_of(np.ones((4, 6))), KEY)
