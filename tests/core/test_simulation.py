@@ -384,5 +384,5 @@ def test_client_states_belong_to_their_clients():
     state, records = jax.jit(lambda: train(simulation, data, rounds=20))()
     answered = np.asarray(records.client_ids)[np.asarray(records.valid)]
     np.testing.assert_array_equal(state.client_states, np.bincount(answered, minlength=4))
-    assert 15 < len(answered) < 33  # of 40, each with probability 0.6
+    assert 18 < len(answered) < 30  # of 40, each with probability 0.6
     assert float(state.server_state) == len(answered)
