@@ -15,7 +15,7 @@ from fedsim.core.chain import ChainKeys, chain, run_rule
 from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
 from fedsim.core.draws import check_key
 from fedsim.core.factories import Built
-from fedsim.core.reports import mask_nonfinite
+from fedsim.core.reports import mask_nonfinite, mask_nonfinite_updates
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
 
 MAX_PROGRAMS = 128
@@ -145,9 +145,7 @@ def _aggregate(
         updates=tree,
         valid=jnp.asarray(vectors.get("valid", jnp.ones(num_clients)), bool),
     )
-    masked = mask_nonfinite(report, require_finite_losses=False)
-    if "losses" not in vectors:
-        masked = masked._replace(losses=report.losses)
+    masked = mask_nonfinite(report, False) if "losses" in vectors else mask_nonfinite_updates(report)
     server = chain(*stages)
     state = server.init(jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), tree), masked.num_examples, masked.losses)
     return run_rule(server, state, masked, ChainKeys(key, key), RootEvaluator(get_root_losses, get_root_update))[0]
