@@ -35,7 +35,7 @@ class _Case:
     def __init__(self, corruption: Corruption, spec: DataSpec | None, seed: int) -> None:
         self.corruption, rng = corruption, np.random.default_rng(seed)
         specs = SPECS if spec is None else {"the given spec": spec}
-        accepted = {name: spec for name, spec in specs.items() if _accepts(corruption, spec)}
+        accepted = {name: spec for name, spec in specs.items() if accepts(corruption, spec)}
         self.federations = [_Federation(name, spec, _draw_data(rng, spec)) for name, spec in accepted.items()]
         self.jitted = jax.jit(corruption.apply, static_argnums=2)
         self.corrupted = jnp.asarray(CORRUPTED)
@@ -46,7 +46,8 @@ class _Case:
         return [(given, self.jitted(given.data, self.corrupted, given.spec, KEY)) for given in self.federations]
 
 
-def _accepts(corruption: Corruption, spec: DataSpec) -> bool:
+def accepts(corruption: Corruption, spec: DataSpec) -> bool:
+    """Whether the corruption applies to such data."""
     try:
         corruption.validate(spec)
     except ValueError:
