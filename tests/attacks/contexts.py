@@ -15,8 +15,8 @@ CLIENT_IDS = np.asarray([7, 1, 12, 3, 4, 20, 6, 9])
 NUM_EXAMPLES = np.asarray([3, 5, 8, 1, 7, 2, 4, 6])
 
 
-def make_context(seed=0, malicious=MALICIOUS, valid=VALID, scale=1.0, aggregate=None):
-    """The context of a cohort of eight clients; updates of invalid clients are zero."""
+def make_context(seed=0, malicious=MALICIOUS, valid=VALID, scale=1.0, rule=None):
+    """The context of a cohort of eight clients, whose server has the `rule`; updates of invalid clients are zero."""
     rng = np.random.default_rng(seed)
     size = len(malicious)
     updates = {"w": rng.normal(0.3, scale, (size, 3, 2)), "b": rng.normal(-0.2, scale, (size, 4))}
@@ -24,6 +24,7 @@ def make_context(seed=0, malicious=MALICIOUS, valid=VALID, scale=1.0, aggregate=
     updates = {name: jnp.asarray(u, jnp.float32) for name, u in updates.items()}
     losses = jnp.asarray(rng.gamma(2.0, size=size), jnp.float32)
     report = CohortReport(jnp.asarray(CLIENT_IDS), jnp.asarray(NUM_EXAMPLES), losses, updates, jnp.asarray(valid))
+    aggregate = None if rule is None else jax.jit(lambda report: rule.aggregate((), report, KEY)[0])
     return AttackContext(report, jnp.asarray(malicious), None, aggregate)
 
 

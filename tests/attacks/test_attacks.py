@@ -37,8 +37,7 @@ def test_fake_loss_and_sign_flip():
     ],
 )
 def test_without_honest_clients_zeros_are_sent_and_nothing_is_learned(name, settings):
-    aggregate = lambda report: fedsim.aggregators.fedavg().aggregate((), report, KEY)[0]
-    context = make_context(malicious=np.ones(8, bool), aggregate=aggregate)
+    context = make_context(malicious=np.ones(8, bool), rule=fedsim.aggregators.fedavg())
     variables = first_update(context)
     attack = getattr(fedsim.attacks, name)(**settings)
     state = jax.tree.map(lambda a: a + 1, attack.init(variables, context.report.num_examples))

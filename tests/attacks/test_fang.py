@@ -8,7 +8,7 @@ import pytest
 from fedsim.aggregators import multi_krum
 from fedsim.attacks import fang
 from fedsim.attacks.fang import max_lambda
-from tests.attacks.contexts import HONEST, KEY, MALICIOUS, VALID, forge, honest_rows, make_context, rows
+from tests.attacks.contexts import HONEST, MALICIOUS, VALID, forge, honest_rows, make_context, rows
 
 VALID_ROWS = np.flatnonzero(VALID)
 
@@ -54,7 +54,7 @@ def test_max_lambda_is_the_bound_of_theorem_1():
 
 def test_lambda_is_the_largest_with_which_krum_selects_a_malicious_client():
     krum = multi_krum(num_byzantine=2, num_selected=1)
-    context = make_context(aggregate=jax.jit(lambda report: krum.aggregate((), report, KEY)[0]))
+    context = make_context(rule=krum)
     x = rows(context.report.updates)
     signs = np.sign(x[HONEST].mean(axis=0))
     for strength in float(max_lambda(context)) * 0.5 ** np.arange(20):
@@ -71,8 +71,6 @@ def test_lambda_is_the_largest_with_which_krum_selects_a_malicious_client():
 
 @pytest.mark.parametrize("against", ["krum", "trimmed_mean"])
 def test_updates_are_finite_with_one_honest_client(against):
-    context = make_context_with_model(malicious=np.arange(8) >= 1)
-    aggregate = jax.jit(lambda report: multi_krum().aggregate((), report, KEY)[0])
-    forged = forge(fang(against=against), context._replace(aggregate=aggregate))
+    forged = forge(fang(against=against), make_context_with_model(malicious=np.arange(8) >= 1, rule=multi_krum()))
     assert np.isfinite(forged).all()
     assert forged.any()

@@ -16,10 +16,6 @@ from tests.attacks.contexts import KEY, forge, honest_rows, make_context, rows
 RULES = {"fedavg": fedavg(), "multi_krum": multi_krum(num_byzantine=2, num_selected=3)}
 
 
-def make_context_with_rule(rule, **options):
-    return make_context(aggregate=jax.jit(lambda report: rule.aggregate((), report, KEY)[0]), **options)
-
-
 def damage(attack, context):
     """Distance of the aggregate from the honest mean."""
     forged, _ = attack.forge_updates((), context, KEY)
@@ -30,7 +26,7 @@ def damage(attack, context):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_most_damaging_strength_of_the_grid_is_sent(rule):
-    context = make_context_with_rule(RULES[rule])
+    context = make_context(rule=RULES[rule])
     strengths = [0.1, 1.0, 10.0]
     grid = {"min_strength": 0.1, "max_strength": 10.0, "num_strengths": 3}
     for optimal, make_attack in (
@@ -48,7 +44,7 @@ def test_the_most_damaging_strength_of_the_grid_is_sent(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_line_search_follows_its_definition(rule):
-    context = make_context_with_rule(RULES[rule])
+    context = make_context(rule=RULES[rule])
     damage_at = lambda strength: damage(alie(z=strength), context)
     best, step, expands = 0.0, 10.0, True
     for _ in range(5):

@@ -24,9 +24,8 @@ TRACED = [
 
 @pytest.mark.parametrize(("name", "setting", "value"), TRACED)
 def test_numbers_may_be_traced(name, setting, value):
-    make, context = find("attack.kind", name).make, make_context()
-    aggregate = lambda report: fedavg().aggregate((), report, KEY)[0]
-    context = context._replace(aggregate=aggregate, variables=first_update(context))
+    make, context = find("attack.kind", name).make, make_context(rule=fedavg())
+    context = context._replace(variables=first_update(context))
     options = {"target": "fixed"} if setting == "client_id" else {}
 
     def result(strength):
