@@ -81,6 +81,14 @@ def test_nothing_is_transferred_between_rounds(dataset, data):
     assert arguments[0].variables.params["Dense_0"]["kernel"].is_deleted()  # donated: the new state took its place
 
 
+def test_separate_rounds_equal_run_rounds(dataset, data, reference):
+    simulation = make_simulation(dataset)
+    state, step = begin(simulation, data), jax.jit(simulation.round)
+    for t in range(2):
+        state, record = step(state, data, H)
+        chex.assert_trees_all_close(record, jax.tree.map(lambda a, t=t: a[t], reference[1]), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_jit_equals_eager(dataset, data):
     simulation = make_simulation(dataset)
@@ -386,3 +394,6 @@ def test_client_states_belong_to_their_clients():
     np.testing.assert_array_equal(state.client_states, np.bincount(answered, minlength=4))
     assert 18 < len(answered) < 30  # of 40, each with probability 0.6
     assert float(state.server_state) == len(answered)
+    has_dropped_out = ~np.asarray(records.valid)
+    assert not np.asarray(records.weights)[has_dropped_out].any()
+    assert np.isnan(np.asarray(records.losses)[has_dropped_out]).all()

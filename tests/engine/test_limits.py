@@ -130,7 +130,7 @@ def test_a_trusted_client_that_may_be_absent_or_malicious_is_told():
     assert make_plan(parse(text + "attack.clients = [0, 3]\nmonna.client_id = 1")).notes == ()
 
 
-def test_losses_that_take_longer_than_training_are_told():
+def test_a_note_on_losses_that_take_longer_than_training():
     text = PLANE.replace("= 60", "= 156") + "client = {steps = 2, batch_size = 2}\n[[sweep]]\n"
     (note,) = make_plan(parse(text + 'server.aggregator = ["median", "rfa", "arfl"]')).notes
     assert "train on 4 examples and measure the losses of 13; false" in note

@@ -32,6 +32,7 @@ QUICK = {
     "server.num_rounds": 2,
     "server.eval_every": 2,
     "mlp.hidden_sizes": [4],
+    "record.losses": False,
     "client.batch_size": 128,
     "data.partition": "iid",
 }

@@ -15,12 +15,12 @@ from fedsim.core.task import classification, regression
 from tests.conftest import make_dataset
 from tests.datasets.build import build_dataset
 from tests.testing import (
-    test_aggregators,
+    faulty_aggregators,
+    faulty_datasets,
+    faulty_pre_aggregators,
     test_algorithms,
     test_attacks,
     test_corruptions,
-    test_datasets,
-    test_pre_aggregators,
     test_tasks,
 )
 
@@ -184,12 +184,12 @@ def test_data_sets_from_arrays():
 
 
 CONTRACTS = [
-    (testing.check_aggregator, testing.aggregators.CLAUSES, test_aggregators.FAULTY),
+    (testing.check_aggregator, testing.aggregators.CLAUSES, faulty_aggregators.FAULTY),
     (testing.check_algorithm, testing.algorithms.CLAUSES, test_algorithms.FAULTY),
     (testing.check_attack, testing.attacks.CLAUSES, test_attacks.FAULTY),
     (testing.check_corruption, testing.corruptions.CLAUSES, test_corruptions.FAULTY),
-    (testing.check_dataset, testing.datasets.CLAUSES, test_datasets.FAULTY),
-    (testing.check_pre_aggregator, testing.pre_aggregators.CLAUSES, test_pre_aggregators.FAULTY),
+    (testing.check_dataset, testing.datasets.CLAUSES, faulty_datasets.FAULTY),
+    (testing.check_pre_aggregator, testing.pre_aggregators.CLAUSES, faulty_pre_aggregators.FAULTY),
     (partial(testing.check_task, data=test_tasks.EXAMPLES), testing.tasks.CLAUSES, test_tasks.FAULTY),
 ]
 

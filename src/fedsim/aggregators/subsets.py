@@ -7,7 +7,6 @@ ICML 2023, https://arxiv.org/abs/2302.04787.
 """
 
 from collections.abc import Callable
-from functools import partial
 from itertools import combinations
 from math import comb
 from typing import Annotated
@@ -28,13 +27,13 @@ MAX_SUBSETS = 200_000
 MAX_BATCH_SIZE = 1 << 22
 """Elements of the distance matrices of the subsets that are evaluated together."""
 SEARCH_BATCH = 256
-"""Subsets whose costs are computed before it is asked whether others can be better."""
+"""Subsets that are evaluated in one step of the search."""
 NUM_POWER_STEPS = 12
-"""Of the power method, whose Rayleigh quotients are lower bounds of eigenvalues."""
+"""Steps of the power method; its Rayleigh quotients are lower bounds of the largest eigenvalue."""
 ROUNDING = 2e-6
 """Relative error of a cost: eigenvalues have more than distances."""
 BOUND_ROUNDING = 1e-4
-"""Relative error of a lower bound, generously."""
+"""An upper bound of the relative error of a lower bound."""
 
 StaticByzantine = Annotated[
     int | None,
@@ -83,7 +82,8 @@ def _rayleigh_quotient(distances: Array, mask: Array) -> Array:
         return jnp.where(mask, vector - equal_weights(mask) @ jnp.where(mask, vector, 0.0), 0.0)
 
     def step(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        vector = carry[0] / nonzero(safe_sqrt(carry[0] @ carry[0]))
+        vector = carry[0] / nonzero(jnp.max(jnp.abs(carry[0])))  # so that squares are within float32
+        vector = vector / nonzero(safe_sqrt(vector @ vector))
         product = project(jnp.matmul(distances, vector, precision="highest") / -2)
         return product, vector @ product
 
@@ -102,7 +102,7 @@ def best_subset(
     `compute_cost(distances [K, K], mask [K])` gives a subset's cost from the squared distances of all clients. f is
     clipped to 2 f < n; its default follows K, not n. Ties, up to `ROUNDING`: the set with the lower client ids,
     compared one by one. `lower_bound` has the arguments of `compute_cost`: costs are computed in the order of their
-    bounds then, until no other subset can be the best.
+    bounds, until no other subset can be the best.
     Raises `ValueError` if there are more than `MAX_SUBSETS` subsets, or if 2 f >= K.
 
     All subsets of K - f rows are enumerated, and those that drop the wrong number of valid clients are ignored: K and
@@ -119,27 +119,21 @@ def best_subset(
     def kept(rows: Array) -> Array:
         return valid & jnp.ones_like(valid).at[rows].set(False)
 
-    def of_eligible(function: Callable[[Array, Array], Array], rows: Array) -> Array:
-        return jnp.where(jnp.sum(kept(rows)) == num_kept, function(distances, kept(rows)), jnp.inf)
+    def if_eligible(evaluate: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
+        return lambda rows: jnp.where(jnp.sum(kept(rows)) == num_kept, evaluate(distances, kept(rows)), jnp.inf)
 
-    def of_all(function: Callable[[Array, Array], Array]) -> Array:
-        batch_size = min(max(MAX_BATCH_SIZE // distances.size, 1), len(dropped))
-        return jax.lax.map(partial(of_eligible, function), dropped, batch_size=batch_size)
-
-    if lower_bound is None:
-        costs = of_all(compute_cost)
-    else:
-        costs = _search(
-            of_all(lower_bound), lambda subsets: jax.vmap(partial(of_eligible, compute_cost))(dropped[subsets])
-        )
+    batch_size = min(max(MAX_BATCH_SIZE // distances.size, 1), len(dropped))
+    first = jax.lax.map(if_eligible(lower_bound or compute_cost), dropped, batch_size=batch_size)
+    cost = jax.vmap(if_eligible(compute_cost))
+    costs = first if lower_bound is None else _search(first, lambda subsets: cost(dropped[subsets]))
     best = dropped[jnp.argmax(costs <= jnp.min(costs) * (1 + ROUNDING))]
     return equal_weights(kept(best))[jnp.argsort(order)]
 
 
 def _search(bounds: Array, compute_costs: Callable[[Array], Array]) -> Array:
-    """The costs [S] of subsets in the order of their lower `bounds` [S], until none that is left can be the best.
+    """Costs [S]; infinity for subsets that were not evaluated.
 
-    Infinity for the others.
+    Subsets are evaluated by ascending lower `bounds` [S], until no other can be the best.
     """
 
     def is_open(carry: tuple[Array, Array]) -> Array:

@@ -201,12 +201,12 @@ def _count_rows(config: Config, dataset: FederatedDataset, name: str, num_rows: 
 
 
 def _note_losses(config: Config, dataset: FederatedDataset) -> Iterator[str]:
-    """A note if losses that the rule does not use take more time than training (a third for each example)."""
+    """A note if losses that the rule does not use take more time than training: a third, for each example."""
     per_client = dataset.train.num_examples.mean()
     trained = (config.client.steps or math.inf) * config.client.batch_size
     if config.record.losses and per_client > 3 * trained and not build.trace_server(config, dataset).uses_losses:
         yield (
-            f"record.losses: takes most of a round's time, since clients train on {trained:,} examples and measure the "
+            f"record.losses: takes longer than training, since clients train on {trained:,} examples and measure the "
             f"losses of {per_client:,.0f}; false leaves this out for rules that do not use losses"
         )
 

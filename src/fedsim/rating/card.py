@@ -183,7 +183,8 @@ class Card:
             single = {key: value for key, (value, *more) in block.items() if not more}
             words = ["fedsim", "run", "rating", "--preset", preset]
             for key, value in {**single, **DATA_SETS[self.data], **self.keys}.items():
-                words += [option_of(key), *map(str, value if isinstance(value, list) else [value])]
+                values = value if isinstance(value, list) else [value]
+                words += [option_of(key), *(str(v).lower() if isinstance(v, bool) else str(v) for v in values)]
             lines.append(shlex.join(words))
         return lines
 
