@@ -121,7 +121,8 @@ def page(data: str, table: pl.DataFrame, every: list[Cell]) -> str:
     for partition, name in PARTITIONS.items():
         of, rules = ordered(every, partition)
         width = lambda cell: "" if cell.half_width is None else f" ± {cell.half_width:.1f}"
-        text = lambda cell, width=width: f"{cell.mean:.1f}{width(cell)} {cell.attack}".strip()
+        lost = lambda cell: f", {cell.num_diverged} of {cell.num_splits} diverged" if cell.num_diverged else ""
+        text = lambda cell, width=width, lost=lost: f"{cell.mean:.1f}{width(cell)} {cell.attack}".strip() + lost(cell)
         rows = [[rule, *(text(of[rule, share]) for share in shares)] for rule in rules]
         table_text = report.markdown([text_table("", ("rule", *map(percent, shares)), rows)])
         parts += [f"## {name} data", table_text.strip()]

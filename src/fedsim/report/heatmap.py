@@ -129,7 +129,9 @@ def draw_heat_maps(
     is_long = max(map(len, columns)) > MAX_CHARACTERS
     width = max(0.33 * len(columns) + 0.4, 0.075 * max(map(len, panels)))  # beside each other, titles have room
     height = 0.2 * len(rows) + (0.9 if is_long else 0.45)
-    figure = Figure(figsize=(0.075 * max(map(len, rows)) + across * width + 1.1, down * height + 0.4))
+    label = f"{metric.label}\n{when}"
+    shortest = 0.07 * max(map(len, label.splitlines())) + 0.4  # beside the colors, the label has room
+    figure = Figure(figsize=(0.075 * max(map(len, rows)) + across * width + 1.1, max(down * height + 0.4, shortest)))
     axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel().tolist()
     for panel in axes[len(panels) :]:
         panel.set_axis_off()
@@ -142,7 +144,7 @@ def draw_heat_maps(
         panel.set_xticks(range(len(columns)), columns, rotation=90 if is_long else 0)
     figure.supylabel(labels[0], fontsize="medium")
     figure.supxlabel(labels[1], fontsize="medium")
-    figure.colorbar(image, ax=axes, label=f"{metric.label}\n{when}", pad=0.01)
+    figure.colorbar(image, ax=axes, label=label, pad=0.01)
     return figure
 
 
