@@ -120,15 +120,19 @@ def page(data: str, table: pl.DataFrame, every: list[Cell]) -> str:
     parts = [INTRO.format(data=data, name=data_name(data), option=option).strip()]
     for partition, name in PARTITIONS.items():
         of, rules = ordered(every, partition)
-        width = lambda cell: "" if cell.half_width is None else f" ± {cell.half_width:.1f}"
-        lost = lambda cell: f", {cell.num_diverged} of {cell.num_splits} diverged" if cell.num_diverged else ""
-        text = lambda cell, width=width, lost=lost: f"{cell.mean:.1f}{width(cell)} {cell.attack}".strip() + lost(cell)
-        rows = [[rule, *(text(of[rule, share]) for share in shares)] for rule in rules]
+        rows = [[rule, *(cell_text(of[rule, share]) for share in shares)] for rule in rules]
         table_text = report.markdown([text_table("", ("rule", *map(percent, shares)), rows)])
         parts += [f"## {name} data", table_text.strip()]
     parts += [FIGURE.format(data=data)]
     parts += [DIFFERENCE.strip(), report.markdown([difference(table)]).strip()]
     return "\n\n".join(parts) + "\n"
+
+
+def cell_text(cell: Cell) -> str:
+    """For example "86.8 ± 0.7 Sign flip"."""
+    width = "" if cell.half_width is None else f" ± {cell.half_width:.1f}"
+    diverged = f", {cell.num_diverged} of {cell.num_splits} diverged" if cell.num_diverged else ""
+    return f"{cell.mean:.1f}{width} {cell.attack}".strip() + diverged
 
 
 def ordered(every: list[Cell], partition: str) -> tuple[dict[tuple[str, float], Cell], list[str]]:

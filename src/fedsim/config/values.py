@@ -67,6 +67,11 @@ class Word(str):
     __slots__ = ()
 
 
+def format_word(value: Any) -> str:
+    """A value as a word of a command line (`Word`)."""
+    return value if isinstance(value, str) else format_toml(value)
+
+
 def to_plain(value: Any, of_key: Callable[[str, Any], Any] = lambda key, value: value, key: str = "") -> Any:
     """A copy of `value` that contains plain Python values in place of arrays, NumPy scalars, tuples and paths.
 

@@ -21,6 +21,7 @@ from fedsim.datasets.portions import value_range
 from fedsim.engine import build, factories, memory
 from fedsim.engine.model import cached_by_program, check_targets, model_shapes, num_outputs, num_params
 from fedsim.engine.plugin_checks import check_plugins
+from fedsim.engine.slots import FORWARD_SHARE
 from fedsim.errors import ConfigError
 
 
@@ -201,13 +202,14 @@ def _count_rows(config: Config, dataset: FederatedDataset, name: str, num_rows: 
 
 
 def _note_losses(config: Config, dataset: FederatedDataset) -> Iterator[str]:
-    """A note if losses that the rule does not use take more time than training: a third, for each example."""
-    per_client = dataset.train.num_examples.mean()
+    """A note if losses that the rule does not use take more time than training."""
+    measured = dataset.train.num_examples.mean()
     trained = (config.client.steps or math.inf) * config.client.batch_size
-    if config.record.losses and per_client > 3 * trained and not build.trace_server(config, dataset).uses_losses:
+    takes_longer = config.record.losses and FORWARD_SHARE * measured > trained
+    if takes_longer and not build.trace_server(config, dataset).uses_losses:
         yield (
             f"record.losses: takes longer than training, since clients train on {trained:,} examples and measure the "
-            f"losses of {per_client:,.0f}; false leaves this out for rules that do not use losses"
+            f"losses of {measured:,.0f}; false leaves this out for rules that do not use losses"
         )
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 MIN_USED_SHARE = 0.95  # of the examples that are computed
 NUM_COHORTS = 64
+FORWARD_SHARE = 1 / 3  # of a gradient step's time: what the loss of an example takes
 
 
 def num_computed(

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.config.experiment import Block, Experiment
-from fedsim.config.values import option_of
+from fedsim.config.values import format_word, option_of
 from fedsim.rating.costs import SIZES
 from fedsim.rating.protocol import DATA_SETS, PARTITION, RULE, SHARE, attack_keys
 from fedsim.report import markdown, style
@@ -183,8 +183,7 @@ class Card:
             single = {key: value for key, (value, *more) in block.items() if not more}
             words = ["fedsim", "run", "rating", "--preset", preset]
             for key, value in {**single, **DATA_SETS[self.data], **self.keys}.items():
-                values = value if isinstance(value, list) else [value]
-                words += [option_of(key), *(str(v).lower() if isinstance(v, bool) else str(v) for v in values)]
+                words += [option_of(key), *map(format_word, value if isinstance(value, list) else [value])]
             lines.append(shlex.join(words))
         return lines
 

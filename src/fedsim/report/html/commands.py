@@ -6,7 +6,7 @@ from typing import Any
 
 from fedsim.config.fields import DEFAULTS
 from fedsim.config.roles import NOT_IN_IDS
-from fedsim.config.values import format_toml, to_toml
+from fedsim.config.values import format_word, to_toml
 from fedsim.report.keys import Run, applies, hashable, is_shared_f, section
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
@@ -33,7 +33,7 @@ def commands(results: Results) -> list[str]:
         keys = [key for key in keys if config[key] is not None or applies(key, config)]
         words = ["fedsim", "run", str(path)]
         for key in keys:
-            words += [f"--{key}", config[key] if isinstance(config[key], str) else format_toml(config[key])]
+            words += [f"--{key}", format_word(config[key])]
         for key, draws in first.items():
             words += [f"--sweep.{key}", *map(str, draws)]
         lines.append("" if others or any(config[key] is None for key in keys) else shlex.join(words))
