@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shlex
 from html.parser import HTMLParser
 from pathlib import Path
@@ -183,8 +184,10 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys):
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["rate", "median", "--dry-run"]) == 0
-    planned = [line for line in capsys.readouterr().out.splitlines() if "would be" in line]
+    lines = capsys.readouterr().out.splitlines()
+    planned = [line for line in lines if "would be" in line]
     assert [line.split(" in ")[0] for line in planned] == ["272 runs", "40 runs", "10 runs"]
+    assert re.search(r"^Under ascent, .* 0\.\d+ s more: \d+ \w+ for its 48 runs, and at most \d+ \w+", lines[-1])
     assert not list(tmp_path.iterdir())
 
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -22,24 +22,30 @@ from fedsim.terminal import make_console
 
 Value = TypeVar("Value")
 
-COLUMNS = ("program", "group", "aggregator", "data", "runs", "rounds", "vectorized", "micro-batch", "devices")
+COLUMNS = ("program", "groups", "aggregator", "data", "runs", "rounds", "vectorized", "micro-batch", "devices")
 LEFT = ("aggregator", "data", "fits")
 CAPTION = "Groups with the same program are compiled once. Vectorized: clients of a run x runs, on each device. "
 UNKNOWN = "?"
 
+Column = tuple[Sequence[Any], Callable[[list[Any]], str]]
+"""A value of each group, and how those of several groups are shown."""
+
 
 def show_plan(plan: Plan, path: Path) -> None:
-    """Shows the plan: a line per group, with its peak memory and about how long it takes on this machine."""
+    """Shows the plan, with the peak memory of a group and about how long all of them take on this machine."""
     groups = [(group.configs, group.dataset, group.layout) for group in plan.groups]
     needed, seconds = [group_bytes(*group) for group in groups], [group_seconds(*group) for group in groups]
-    columns = {"memory": list(map(gibibytes, needed)), "time": list(map(duration, seconds))}
-    caption = "The time excludes compilation and is estimated from a few timed steps."
+    columns: dict[str, Column] = {
+        "memory": (needed, lambda values: gibibytes(max(values))),
+        "time": (seconds, lambda values: duration(sum(values))),
+    }
+    caption = "The time is estimated from a few timed steps; compilation, attacks and rules are not in it."
     summary = f"about {duration(sum(seconds))}, would be written to {path}"
     _show(plan, [layout for *_, layout in groups], columns, caption, summary)
 
 
 def show_forecast(plan: Plan, target: targets.Target) -> None:
-    """Shows the plan as compiled for `target`: a line per group, with its memory and whether that fits."""
+    """Shows the plan as compiled for `target`, with the memory of a group and whether that fits."""
     families = list(dict.fromkeys(plan.families))
     devices = _try(target, partial(targets.devices, target))
     fitted = {}
@@ -53,34 +59,35 @@ def show_forecast(plan: Plan, target: targets.Target) -> None:
     fits = [("yes" if one[1] and one[1] <= available else "no") if one else UNKNOWN for one in found]
     caption = f"Memory: of each device, which has {gibibytes(available)}, as the compiler for {target} says."
     summary = f"{fits.count('yes')} of {count(len(fits), 'group')} fit on {target}"
-    _show(plan, layouts, {"memory": memory, "fits": fits}, caption, summary)
+    columns = {"memory": (memory, lambda values: values[0]), "fits": (fits, lambda values: values[0])}
+    _show(plan, layouts, columns, caption, summary)
 
 
-def _show(
-    plan: Plan, layouts: Sequence[Layout], columns: Mapping[str, Sequence[str]], caption: str, summary: str
-) -> None:
-    """Shows a line per group with its layout and its cells of `columns`, the programs, and the end of a `summary`."""
+def _show(plan: Plan, layouts: Sequence[Layout], columns: Mapping[str, Column], caption: str, summary: str) -> None:
+    """Shows a line for the groups that are alike, with their `columns`, the programs, and the end of a `summary`."""
     table = Table(
         box=SIMPLE_HEAD, padding=(0, 0, 0, 1), caption=CAPTION + caption, caption_justify="left", caption_style=""
     )
     for name in (*COLUMNS, *columns):
         table.add_column(name, justify="left" if name in LEFT else "right", overflow="fold")
     programs = {family: 1 + position for position, family in enumerate(dict.fromkeys(plan.families))}
+    alike: dict[tuple[Any, ...], list[int]] = {}
     for number, (group, layout) in enumerate(zip(plan.groups, layouts, strict=True)):
         config = group.configs[0]
-        cells = [
+        cells = (
             programs[plan.families[number]],
-            number + 1,
             config.server.aggregator.rpartition(":")[2],
             config.data.name.rpartition(":")[2],
-            len(group.runs),
             config.server.num_rounds,
             f"{layout.client_width} x {layout.run_width}",
             layout.micro_batch or config.client.batch_size,
             layout.num_devices,
-            *(cells[number] for cells in columns.values()),
-        ]
-        table.add_row(*map(str, cells))
+        )
+        alike.setdefault(cells, []).append(number)
+    for (program, aggregator, data, *others), numbers in alike.items():
+        num_runs = sum(len(plan.groups[number].runs) for number in numbers)
+        shown = [show([values[number] for number in numbers]) for values, show in columns.values()]
+        table.add_row(*map(str, [program, len(numbers), aggregator, data, num_runs, *others, *shown]))
     console = make_console()
     console.print(table)
     for family, program in programs.items():

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedsim.config.clients import num_corrupted
 from fedsim.config.schema import Config
 from fedsim.core.client import loss_gradient
 from fedsim.core.types import Array, FederatedDataset, Variables
@@ -20,6 +22,7 @@ from fedsim.engine.slots import FORWARD_SHARE, num_computed, sample_cohort_sizes
 from fedsim.errors import ConfigError
 
 NUM_STEPS = 5  # that are timed at once
+NUM_EXAMPLES = 32  # of each client, where not its training is timed
 
 
 def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> int:
@@ -63,6 +66,21 @@ def example_work(config: Config, dataset: FederatedDataset, layout: Layout) -> t
     has_losses = config.record.losses or build.trace_server(config, dataset).uses_losses
     losses, first_losses = (cohorts.sum(axis=1).mean(), num_examples.sum()) if has_losses else (0, 0)
     return epochs * computed + FORWARD_SHARE * losses, FORWARD_SHARE * (evaluated + first_losses)
+
+
+def server_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
+    """Seconds of a run's attack and server in a round, once compiled: of a round with one local step."""
+    of_step = replace(config, client=replace(config.client, epochs=1, steps=1))
+    num_examples = jnp.minimum(jnp.asarray(dataset.train.num_examples), NUM_EXAMPLES)
+    malicious = jnp.arange(num_examples.size) < num_corrupted(config, dataset.num_clients)
+    data = jax.tree.map(jnp.asarray, dataset.train)._replace(num_examples=num_examples, malicious=malicious)
+    simulation, hparams = build.simulation(of_step, dataset, layout), build.hparams(of_step)
+    state = jax.jit(simulation.init)(jax.random.key(0), data, hparams)
+    run = jax.jit(simulation.round).lower(state, data, hparams).compile()
+    state, _ = jax.block_until_ready(run(state, data, hparams))
+    started = time.perf_counter()
+    jax.block_until_ready(run(state, data, hparams))
+    return time.perf_counter() - started
 
 
 @cached_by_program(build.change_task)
