@@ -11,6 +11,28 @@ from fedsim.errors import ConfigError
 from fedsim.forecast import estimate
 from tests.engine.test_estimate import TEXT
 
+SLOW_ATTACK = """
+import time
+
+import jax
+
+import fedsim
+
+
+def sleep(updates):
+    time.sleep(0.2)
+    return updates
+
+
+def slow():
+    def forge_updates(state, context, key):
+        time.sleep(1)
+        updates = context.report.updates
+        return jax.pure_callback(sleep, updates, updates), state
+
+    return fedsim.Attack(forge_updates=forge_updates)
+"""
+
 
 def test_a_group_needs_at_least_what_its_runs_and_data_do():
     configs = parse(TEXT).runs()
@@ -46,6 +68,13 @@ def test_time_grows_with_runs_rounds_and_epochs(monkeypatch):
 def test_a_step_is_timed():
     config = parse(TEXT).runs()[0]
     assert 0 < estimate.group_seconds([config], load_dataset(config), Layout(client_width=2)) < 100
+
+
+def test_attack_and_server_are_timed(tmp_path):
+    """With an attack that sleeps, and is slow to trace."""
+    (tmp_path / "slow.py").write_text(SLOW_ATTACK)
+    config = parse(TEXT, {"attack.kind": f"{tmp_path}/slow.py:slow", "corruption.fraction": 0.5}).runs()[0]
+    assert 0.2 < estimate.server_seconds(config, load_dataset(config), Layout(client_width=2)) < 1
 
 
 def test_steps_are_timed_only_where_they_fit(monkeypatch):
