@@ -127,6 +127,13 @@ def weights_below(values: Array, weights: Array) -> Array:
         is_lower = (value < values) | ((value == values) & (row < rows))
         return below + weights[row] * is_lower
 
+    def of_row(i: int) -> Array:
+        is_lower = [row <= values[i] if j < i else row < values[i] for j, row in enumerate(values)]
+        return sum((weight * below for weight, below in zip(weights, is_lower, strict=True)), zero)
+
+    zero = jnp.zeros(values.shape[1:], weights.dtype)
+    if len(values) <= MAX_FUSED_ROWS_DEFAULT:  # all comparisons of a row in one loop over columns
+        return jnp.stack([of_row(i) for i in range(len(values))])
     return jax.lax.fori_loop(0, len(values), add, jnp.zeros(values.shape, weights.dtype))
 
 
