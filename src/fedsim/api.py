@@ -1,7 +1,7 @@
 """Experiments from Python: `load` one, `run` it, and use its tables and figures."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -129,7 +129,7 @@ def run(
             raise FedsimError(conflict)
         if not isinstance(experiment, Experiment):
             experiment = load(experiment)
-        for callback in (callbacks,) if isinstance(callbacks, Callback) else callbacks:
+        for callback in callbacks if isinstance(callbacks, Iterable) else [callbacks]:
             if callback is callbacks or not isinstance(callback, Callback):
                 raise ConfigError(f"callbacks: must be a list of fedsim.Callback objects, got {callback!r}")
         plan = prepare(experiment)
@@ -213,11 +213,11 @@ class Result:
         """
         from fedsim.engine.trained import load_model
 
-        return load_model(self._stored[run], data)
+        return load_model(self._stored_run(run), data)
 
     def data(self, run: int) -> "dict[str, np.ndarray]":
         """The training data of `runs[run]` by name, with corrupted values; needs `record.data`."""
-        return self._stored[run].read_data()
+        return self._stored_run(run).read_data()
 
     @cached_property
     def summary(self) -> "pl.DataFrame":
@@ -237,6 +237,13 @@ class Result:
     @cached_property
     def _stored(self) -> "list[StoredRun]":
         return self.folder.runs()
+
+    def _stored_run(self, run: int) -> "StoredRun":
+        from fedsim.errors import ConfigError
+
+        if run not in range(-len(self._stored), len(self._stored)):
+            raise ConfigError(f"run: must be a position in `runs`, which has {len(self._stored)}, got {run!r}")
+        return self._stored[run]
 
     def _read(self, kind: str) -> "pl.DataFrame":
         """The rows of all runs, with a column for each swept key."""

@@ -87,7 +87,10 @@ class ProgressBar(Progress):
         self._bar.stop()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._bar.update(self._task, description=record.getMessage())
+        if record.levelno > logging.INFO:
+            self._bar.console.print(record.getMessage(), markup=False, highlight=False)
+        else:
+            self._bar.update(self._task, description=record.getMessage())
 
     def on_start(self, start: Start) -> None:
         self._bar.update(self._task, completed=start.num_completed, total=start.num_rounds)
@@ -148,7 +151,7 @@ class ProgressLines(Progress):
         text = f"{self._completed:,} of {self._num_rounds:,} rounds"
         if self._computed and self._running:
             rate = self._computed / self._running
-            text += f", {rate:.3g} rounds/s"
+            text += f", {rate:,.0f} rounds/s" if rate >= 100 else f", {rate:.3g} rounds/s"
             if left := self._num_rounds - self._completed:
                 text += f", {duration(left / rate)} left"
         return text

@@ -79,7 +79,7 @@ def test_plugins_are_labeled_by_their_function_names(tmp_path):
             for lam in (1, 2, 3)
             for tau in (0.5, 2.0)
         ),
-        "tau_mean, server.pre_aggregators=clip + pairs, tau_mean.tau=0.5",
+        "tau_mean, λ = 1, server.pre_aggregators=clip + pairs, tau_mean.tau=0.5",
         "FedAvg, server.pre_aggregators=none",
     }
     assert {"accuracy_over_lam"} <= set(report.figures(results))

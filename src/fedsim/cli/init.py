@@ -68,7 +68,9 @@ def call(options: argparse.Namespace) -> None:
     name, folder = toml.default_name(options.file), options.file.parent
     data, (section, settings, raw) = _ask(options, "data-path", lambda data: _read(data, options))
     number = _num_clients(raw)
-    if options.client and options.clients is None:
+    if options.client and options.clients not in (None, NATURAL):
+        raise ConfigError(f"--clients {options.clients}: must be left out with --client {options.client}")
+    if options.client:
         options.clients = NATURAL
 
     def write(clients: str, suspect: str) -> str:

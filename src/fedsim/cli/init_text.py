@@ -68,7 +68,7 @@ def write_text(
         "eval_every = 5",
         "",
         "[[sweep]]  # clean data, to see the cost of each rule",
-        'server.aggregator = ["fedavg", "median", "arfl"]  # there are about twenty',
+        'server.aggregator = ["fedavg", "median", "arfl"]  # `fedsim config server` has all',
         "seed = [0, 1, 2]",
     ]
     if suspect != "none":

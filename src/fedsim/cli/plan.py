@@ -14,10 +14,12 @@ from fedsim.engine.fitting import fit_layout
 from fedsim.engine.layout import Layout
 from fedsim.engine.memory import gibibytes
 from fedsim.engine.plan import Plan
+from fedsim.engine.store import find_remaining
 from fedsim.errors import FedsimError
 from fedsim.forecast import targets
 from fedsim.forecast.estimate import group_bytes, group_seconds
 from fedsim.report.names import count, duration
+from fedsim.runs.folder import RunFolder
 from fedsim.terminal import make_console
 
 Value = TypeVar("Value")
@@ -31,8 +33,16 @@ Column = tuple[Sequence[Any], Callable[[list[Any]], str]]
 """A value of each group, and how those of several groups are shown."""
 
 
-def show_plan(plan: Plan, path: Path) -> None:
-    """Shows the plan, with the peak memory of a group and about how long all of them take on this machine."""
+def show_plan(plan: Plan, path: Path, force: bool = False, allow_mismatch: bool = False) -> None:
+    """Shows what of the plan is to be run into a folder, with peak memory and about how long it takes on this machine.
+
+    Runs that are continued count with all their rounds. The options are those of `run_plan`.
+    """
+    num_runs = len(plan.runs)
+    plan, known = find_remaining(RunFolder(path), plan, force, allow_mismatch)
+    if not plan.groups:
+        make_console().print(f"nothing to run: {path} has all of {count(num_runs, 'run')}", markup=False)
+        return
     groups = [(group.configs, group.dataset, group.layout) for group in plan.groups]
     needed, seconds = [group_bytes(*group) for group in groups], [group_seconds(*group) for group in groups]
     columns: dict[str, Column] = {
@@ -41,6 +51,7 @@ def show_plan(plan: Plan, path: Path) -> None:
     }
     caption = "The time is estimated from a few timed steps; compilation, attacks and rules are not in it."
     summary = f"about {duration(sum(seconds))}, would be written to {path}"
+    summary += f"; of {count(num_runs, 'run')} it has {known}" if known else ""
     _show(plan, [layout for *_, layout in groups], columns, caption, summary)
 
 
@@ -96,7 +107,8 @@ def _show(plan: Plan, layouts: Sequence[Layout], columns: Mapping[str, Column], 
     for name in dict.fromkeys(dataset.name for dataset in plan.datasets.values() if not dataset.num_classes):
         console.print(f"{name}: regression, since its labels are numbers, not classes", markup=False)
     groups = f"{count(len(plan.groups), 'group')} and {count(len(programs), 'program')}"
-    console.print(f"{count(len(plan.runs), 'run')} in {groups}, {summary}", markup=False)
+    num_runs = sum(len(group.runs) for group in plan.groups)
+    console.print(f"{count(num_runs, 'run')} in {groups}, {summary}", markup=False)
 
 
 def _try(target: targets.Target, compute: Callable[[], Value]) -> Value | None:

@@ -71,11 +71,14 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
         _show_plans(options, data, rules)
         return
     from fedsim import report
+    from fedsim.engine import prepare
     from fedsim.report.names import file_part
     from fedsim.runs.folder import RunFolder
     from fedsim.terminal import make_console
 
     folder = RunFolder(options.out or Path(f"runs/rating-{data}"))
+    for keys in rules[1:]:
+        prepare(protocol.read(data, "labels", keys))  # refuses a rule that fails before the runs of others
     for keys in rules:
         card = _rate(data, keys, folder, options)
         make_console().print(report.terminal(card.tables()), *card.notes)
@@ -133,7 +136,7 @@ def _show_plans(options: argparse.Namespace, data: str, rules: list[dict[str, An
         experiments = [protocol.read(data, preset, keys) for preset in ("attacks", "labels", "evaluation")]
         plans = [make_plan(one, target.machine) if target else prepare(one) for one in experiments]
         for plan in plans:
-            show_forecast(plan, target) if target else show_plan(plan, path)
+            show_forecast(plan, target) if target else show_plan(plan, path, options.force, options.allow_mismatch)
         print(f"The evaluation also has runs under the attacks that are chosen: up to {NUM_CHOSEN}.")
         if target is None:
             _show_slowest(plans[0])

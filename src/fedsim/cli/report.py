@@ -101,7 +101,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     from fedsim.config import toml
     from fedsim.report import final
     from fedsim.report.confirm import parse as parse_confirm
-    from fedsim.report.paired import BASELINE
+    from fedsim.report.paired import BASELINE, unpaired_notes
     from fedsim.runs.folder import RunFolder
 
     folders = [RunFolder(path) for path in options.run]
@@ -121,8 +121,12 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
         _write_page(results, options, _destination(options.out, results, baseline))
         return
     paired = report.paired_tables(results, baseline) if options.paired or options.baseline else []
+    unpaired = unpaired_notes(results, baseline) if options.paired or options.baseline else []
     if options.paired and not paired:
-        raise ConfigError(f"--paired: must have another rule with a scenario and a seed in common with {baseline}")
+        raise ConfigError(
+            "--paired: "
+            + ("; ".join(unpaired) or f"must have another rule with a scenario and a seed in common with {baseline}")
+        )
     tables = paired if options.paired else report.accuracy_tables(results)
     out = _destination(options.out, results, baseline)
     written = [] if out is None else report.write(results, out, baseline)
@@ -132,7 +136,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
         console.show_results(list(map(report.terminal, (shown, claims))), written)
     else:
         print(_text(tables, options))
-    for problem in problems:
+    for problem in (*problems, *unpaired):
         print(f"fedsim: note: {problem}", file=sys.stderr)
     if out is None:
         print("fedsim: note: nothing was written; --out DIR writes the files of this report", file=sys.stderr)

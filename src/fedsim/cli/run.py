@@ -188,7 +188,7 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
     if options.dry_run:
         from fedsim.cli.plan import show_forecast, show_plan
 
-        show_forecast(plan, target) if target else show_plan(plan, path)
+        show_forecast(plan, target) if target else show_plan(plan, path, options.force, options.allow_mismatch)
         return
     trackers = make_trackers(path, options.log)
     command = "the same command without --force" if options.force else "the same command"

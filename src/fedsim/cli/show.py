@@ -156,7 +156,7 @@ def _missing(runs: Sequence["StoredRun"], setting: "Setting", last: dict["GroupF
 def _best(results: "Results") -> str:
     """The best of the hardest scenario, such as "95.32 ± 0.57 ARFL, Shuffling 30 %".
 
-    The scenario of the first data set in which the best rule is worst.
+    The scenario of the first data set in which the best rule is worst; clean data only if there is nothing else.
     """
     from fedsim.report.accuracy import final_number
     from fedsim.report.names import scenario_name
@@ -165,8 +165,10 @@ def _best(results: "Results") -> str:
     data = results.settings[0].data
     metric = results.metric(data)
     candidates: dict[str, list[tuple[float, str, float | None]]] = {}  # by scenario: goodness, row and spread
+    is_all_clean = all(setting.scenario.is_clean for setting in results.settings)
     for setting, row in row_names(results.settings).items():
-        number = final_number(results, setting) if setting.data == data else None
+        is_candidate = setting.data == data and (is_all_clean or not setting.scenario.is_clean)
+        number = final_number(results, setting) if is_candidate else None
         if number is not None and math.isfinite(number.mean) and not number.marks:
             of_scenario = candidates.setdefault(scenario_name(setting.scenario), [])
             of_scenario.append((metric.sign * number.mean, row, number.spread))

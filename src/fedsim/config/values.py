@@ -53,6 +53,8 @@ def sweep(values: Iterable[Any]) -> Sweep:
     >>> len(fedsim.load({}, mlp__hidden_sizes=[64, 32]).runs())
     1
     """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ConfigError(f"sweep: must get several values, such as sweep([0, 1]), got {values!r}")
     return Sweep(tuple(values))
 
 

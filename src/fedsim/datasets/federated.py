@@ -40,11 +40,14 @@ def make_federated_dataset(
                 f"{raw.name}: must have at most {MAX_EXAMPLES:,} {part} examples, got {num_examples:,}; use "
                 "data.num_train and data.num_test or, for natural clients, data.sample_fraction"
             )
-    client_ids = np.asarray(partition)
+    try:
+        client_ids = np.asarray(partition)
+    except ValueError:  # a list for each client
+        client_ids = np.asarray(partition, dtype=object)
     if client_ids.shape != (num_train,) or client_ids.dtype.kind not in "iu" or client_ids.min(initial=0) < 0:
         raise DataError(
-            f"data.partition: must give a client >= 0 for each of the {num_train} examples of {raw.name}, got "
-            f"{client_ids.dtype} {client_ids.shape}"
+            f"data.partition: must give a client >= 0 for each of the {num_train} examples of {raw.name}, not the "
+            f"examples of each client, got {client_ids.dtype} {client_ids.shape}"
         )
     sizes = np.bincount(client_ids.astype(np.intp, copy=False))  # which refuses uint64
     if len(empty := np.flatnonzero(sizes == 0)):

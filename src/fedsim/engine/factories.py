@@ -20,10 +20,14 @@ from fedsim.core.types import HParams
 from fedsim.errors import ConfigError, FedsimError
 
 MAX_MESSAGE_LENGTH = 300
-TRACER_MESSAGE = (
-    "`if` or `while` on a number that is traced, as Traced settings and reports are; use jnp.where, or leave Traced "
-    "out of the setting's annotation"
-)
+TRACED = "a number that is traced, as Traced settings and reports are;"
+TRACER_MESSAGES = {
+    jax.errors.TracerBoolConversionError: f"`if` or `while` on {TRACED} use jnp.where, or leave Traced out of the "
+    "setting's annotation",
+    jax.errors.TracerArrayConversionError: f"NumPy on {TRACED} use jax.numpy",
+    jax.errors.TracerIntegerConversionError: f"an index or `range` from {TRACED} use jax.numpy",
+    jax.errors.ConcretizationTypeError: f"`int`, `float` or a shape from {TRACED} use jax.numpy and fixed shapes",
+}
 CONTRACTS: dict[str, tuple[Any, str]] = {
     "data.name": (object, "check_dataset"),
     "data.partition": (object, ""),
@@ -86,7 +90,8 @@ def _raise_as_plugin_error(candidates: Iterable[Factory], error: Exception) -> N
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     if not plugins or (isinstance(error, MACHINE_ERRORS) and not frames):
         raise error
-    text = TRACER_MESSAGE if isinstance(error, jax.errors.TracerBoolConversionError) else " ".join(str(error).split())
+    explained = (text for kind, text in TRACER_MESSAGES.items() if isinstance(error, kind))
+    text = next(explained, " ".join(str(error).split()))
     message = (text if isinstance(error, AssertionError) and text else f"{type(error).__name__}: {text}")[
         :MAX_MESSAGE_LENGTH
     ]

@@ -1,7 +1,8 @@
 """Which runs of a plan a run folder has, and groups for all others."""
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedsim.engine.fitting import fit_layouts
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Plan, with_groups_of
 from fedsim.errors import ConfigError, RunFolderError
+from fedsim.report.names import count
 from fedsim.runs import legacy
 from fedsim.runs.files import has_checkpoint
 from fedsim.runs.folder import RunFolder
@@ -26,6 +28,8 @@ from fedsim.runs.groups import ROUNDS, GroupFolder, Record
 from fedsim.runs.sweep import section_name
 
 ADDED = ("models", "data", "classes", "local_steps")  # what runs may record besides, by keys of `record`
+AGAIN = "are computed again from the start, since no final states were saved or more is recorded now"
+log = logging.getLogger("fedsim")
 CLIENTS = ("none", "evaluated", "all")  # values of record.clients, each with all that the one before it has
 
 
@@ -42,21 +46,17 @@ def open_folder(
     well, which the plan then has, too. The options are those of `run_plan`. Raises `RunFolderError` if the folder
     cannot be used.
     """
-    if folder.is_occupied():
-        folder.check()  # before anything is written
-    if legacy.is_run_folder(folder.path):
-        raise RunFolderError(f"{folder.path}: has runs of fedsim 0.3, which cannot be resumed; {ELSEWHERE}")
+    _check_usable(folder)
     folder.make_directory()
     positions = {run_id(config): position for position, config in enumerate(plan.runs)}
-    digests = {choice: dataset_digest(dataset) for choice, dataset in plan.datasets.items()}
-    current = environment()
+    digests, current = _digests(plan), environment()
     with folder.lock():
         known = folder.groups() if folder.is_occupied() else []
         # Later than all others, whatever the clocks of other computers say.
         created = max([time.time(), *(group.record.created + 1e-3 for group in known)])
-        missing, incomplete = _find_missing(folder.path, plan, list(positions), known, digests, force, allow_mismatch)
-        if not (force or allow_mismatch):
-            check_environment(folder.path, known, current, bool(missing or incomplete))
+        missing, incomplete = _find_missing(folder.path, plan, known, digests, current, force, allow_mismatch)
+        if (again := _known_among(missing, plan, known)) and not force:
+            log.warning(f"fedsim: note: {count(len(again), 'run')} of {folder.path} {AGAIN}")
         runs = [missing.get(position, config) for position, config in enumerate(plan.runs)]
         groups = [_resume(group, rounds, plan, runs, positions, current) for group, rounds in incomplete.items()]
         plan, ids = replace(plan, runs=runs), list(positions)
@@ -70,21 +70,57 @@ def open_folder(
     return replace(plan, groups=sorted(groups, key=lambda group: min(group.runs)))
 
 
+def find_remaining(
+    folder: RunFolder, plan: Plan, force: bool = False, allow_mismatch: bool = False
+) -> tuple[Plan, str]:
+    """The plan with groups of the runs only that `folder` lacks or has in part, and how many these are; reads only.
+
+    Raises `RunFolderError` as `open_folder` does.
+    """
+    _check_usable(folder)
+    known = folder.groups() if folder.is_occupied() else []
+    missing, incomplete = _find_missing(folder.path, plan, known, _digests(plan), environment(), force, allow_mismatch)
+    resumed = set(_known_among(range(len(plan.runs)), plan, list(incomplete))) - set(missing)
+    again = _known_among(missing, plan, known)
+    num_complete = len(plan.runs) - len(missing) - len(resumed)
+    parts = [(num_complete, "complete"), (len(resumed), "to be continued"), (len(again), "to be computed again")]
+    text = ", ".join(f"{number} {what}" for number, what in parts if number)
+    return with_groups_of(plan, sorted({*missing, *resumed})), text
+
+
+def _check_usable(folder: RunFolder) -> None:
+    if folder.is_occupied():
+        folder.check()
+    if legacy.is_run_folder(folder.path):
+        raise RunFolderError(f"{folder.path}: has runs of fedsim 0.3, which cannot be resumed; {ELSEWHERE}")
+
+
+def _digests(plan: Plan) -> dict[Settings, str]:
+    """Those of the plan's data sets."""
+    return {choice: dataset_digest(dataset) for choice, dataset in plan.datasets.items()}
+
+
+def _known_among(positions: Iterable[int], plan: Plan, groups: Sequence[GroupFolder]) -> list[int]:
+    """Those of `positions` whose runs `groups` have."""
+    known = {run["id"] for group in groups for run in group.record.runs}
+    return [position for position in positions if run_id(plan.runs[position]) in known]
+
+
 def _find_missing(
     path: Path,
     plan: Plan,
-    ids: Sequence[str],
     known: Sequence[GroupFolder],
     digests: Mapping[Settings, str],
+    current: dict[str, Any],
     force: bool,
     allow_mismatch: bool,
 ) -> tuple[dict[int, Config], dict[GroupFolder, int]]:
     """The runs that are to be computed in new groups, by position; the groups to be resumed, and up to which round.
 
     Runs are computed again for more rounds if no final states were saved, or to record more. `force` computes all.
-    Raises `RunFolderError` if data or plug-ins have changed.
+    Raises `RunFolderError` if data, plug-ins or the `current` environment have changed.
     """
-    files = factories.plugin_files(plan.runs)
+    files, ids = factories.plugin_files(plan.runs), list(map(run_id, plan.runs))
     completed = {group: group.read_completion().rounds for group in known}
     wanted = {id_: config.server.num_rounds for id_, config in zip(ids, plan.runs, strict=True)}
     latest = _latest(known, completed, wanted)
@@ -124,6 +160,8 @@ def _find_missing(
             missing[position] = _merge(config, run, longest, config.record.final_states)
         else:
             resumed[group] = max(longest, resumed.get(group, 0))
+    if not (force or allow_mismatch):
+        check_environment(path, known, current, bool(missing or resumed))
     return missing, resumed
 
 

@@ -1,7 +1,7 @@
 """The final model of a run, with what it computes and the data that it was trained and tested with."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import jax
@@ -25,9 +25,9 @@ BATCH_SIZE = 1024
 class TrainedModel:
     """The final model of a run; call it with inputs like those of `dataset`."""
 
-    variables: Variables
+    variables: Variables = field(repr=False)
     """Its arrays, as the model's own function takes them."""
-    dataset: FederatedDataset
+    dataset: FederatedDataset = field(repr=False)
     """The clean data of the run, with `x_test` and `y_test`."""
     config: Config
     """The run's configuration."""

@@ -17,7 +17,7 @@ class Metric:
 
     @property
     def column(self) -> str:
-        """The column of rounds.parquet."""
+        """The column of the rounds."""
         return f"test_{self.name}" if self.name in ("accuracy", "loss") else self.name
 
     @property

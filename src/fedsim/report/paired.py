@@ -50,6 +50,22 @@ def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
     return every
 
 
+def unpaired_notes(results: Results, baseline: str = BASELINE) -> list[str]:
+    """Which rules have no difference in a scenario of `baseline`, and which keys differ."""
+    rule, names = find_rule(results, baseline) or baseline, row_names(results.settings)
+    references = [setting for setting in results.settings if setting.aggregator == rule]
+    rows: dict[str, list[str]] = {}
+    for setting in results.settings:
+        same_scenario = (reference for reference in references if reference.scenario == setting.scenario)
+        differing = [{key for key, _ in {*setting.shared_values} ^ {*of.shared_values}} for of in same_scenario]
+        if differing and all(differing) and setting.aggregator != rule:
+            rows.setdefault(", ".join(sorted(differing[0])), []).append(names[setting])
+    shown = aggregator_name(rule)
+    return [
+        f"no difference to {shown}, whose {keys} differs: {'; '.join(dict.fromkeys(of))}" for keys, of in rows.items()
+    ]
+
+
 def paired_tables(results: Results, baseline: str = BASELINE) -> list[Table]:
     """The mean differences with their intervals, a table a data set."""
     every = differences(results, baseline)

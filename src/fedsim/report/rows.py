@@ -19,7 +19,12 @@ def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dic
     lams: dict[tuple[tuple[str, SweptValues], Scenario], set[float | None]] = {}
     for setting, rule in rules.items():
         lams.setdefault((rule, setting.scenario), set()).add(setting.lam)
+    of_rule: dict[tuple[str, SweptValues], set[float | None]] = {}
+    for (rule, _), different in lams.items():
+        of_rule.setdefault(rule, set()).update(different)
     named_by_lam = {rule for (rule, _), different in lams.items() if len(different) > 1}
+    named = {aggregator for aggregator, _ in named_by_lam}  # their other rows have lambda, too, if it is one number
+    named_by_lam |= {rule for rule, different in of_rule.items() if rule[0] in named and len(different) == 1}
 
     def name(setting: Setting, rule: tuple[str, SweptValues]) -> str:
         values = dict(rule[1])

@@ -88,8 +88,12 @@ class RunFolder:
         """Raises `RunFolderError` if this is no run folder."""
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path}: must be a run folder, got a file")
+        if not self.path.exists():
+            raise RunFolderError(f"{self.path}: must be a run folder, but does not exist")
         if not self.has_runs():
-            raise RunFolderError(f"{self.path}: must be a run folder, but has no runs")
+            inside = sorted(path for path in self.path.iterdir() if RunFolder(path).has_runs())
+            remedy = f"; it has run folders in it: {', '.join(path.name for path in inside[:3])}" if inside else ""
+            raise RunFolderError(f"{self.path}: must be a run folder, but has no runs{remedy}")
 
     def make_directory(self) -> None:
         """Creates the folder if it does not exist."""

@@ -197,4 +197,4 @@ def check_aggregator(aggregator: Aggregator, *, seed: int = 0, skip: Collection[
     ...
     AssertionError: weights: with typical clients the weights must sum to 1 or 0, got 7
     """
-    check(CLAUSES, lambda: _Case(aggregator, seed), skip)
+    check(aggregator, Aggregator, CLAUSES, lambda: _Case(aggregator, seed), skip)

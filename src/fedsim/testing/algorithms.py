@@ -181,4 +181,4 @@ def check_algorithm(algorithm: Algorithm, *, seed: int = 0, skip: Collection[str
     >>> from fedsim.testing import check_algorithm
     >>> check_algorithm(fedsim.algorithms.fedprox(mu=0.1))
     """
-    check(CLAUSES, lambda: _Case(algorithm, seed), skip)
+    check(algorithm, Algorithm, CLAUSES, lambda: _Case(algorithm, seed), skip)

@@ -142,4 +142,4 @@ def check_attack(attack: Attack, *, seed: int = 0, skip: Collection[str] = ()) -
     >>> from fedsim.testing import check_attack
     >>> check_attack(fedsim.attacks.ipm(tau=0.5))
     """
-    check(CLAUSES, lambda: _Case(attack, seed), skip)
+    check(attack, Attack, CLAUSES, lambda: _Case(attack, seed), skip)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedsim.core.require import instance
 from fedsim.core.selection import smooth_selection
 from fedsim.core.types import Aggregate, Array, PyTree
 from fedsim.testing import require
@@ -26,11 +27,18 @@ def by_name(*clauses: Callable[[Case], None]) -> dict[str, Callable[[Case], None
     return {clause.__name__.lstrip("_"): clause for clause in clauses}
 
 
-def check(clauses: Mapping[str, Callable[[Case], None]], make_case: Callable[[], Case], skip: Collection[str]) -> None:
-    """Runs `clauses` on a case, except those in `skip`.
+def check(
+    checked: Any,
+    kind: Any,
+    clauses: Mapping[str, Callable[[Case], None]],
+    make_case: Callable[[], Case],
+    skip: Collection[str],
+) -> None:
+    """Runs `clauses` on a case of `checked`, which must be of the type `kind`, except those in `skip`.
 
-    Raises `AssertionError` for the first violated clause and `ValueError` if `skip` has an unknown name.
+    Raises `AssertionError` for another type or the first violated clause, `ValueError` if `skip` has an unknown name.
     """
+    instance(checked, kind, "the argument", "; call the function to get what it makes" if callable(checked) else "")
     skipped = {skip} if isinstance(skip, str) else set(skip)
     if unknown := sorted(skipped - set(clauses)):
         raise ValueError(f"skip: must be among {', '.join(clauses)}, got {unknown[0]!r}")

@@ -243,4 +243,4 @@ def check_corruption(
     >>> from fedsim.testing import check_corruption
     >>> check_corruption(fedsim.corruption.pairflip(rate=0.5))
     """
-    check(CLAUSES, lambda: _Case(corruption, spec, seed), skip)
+    check(corruption, Corruption, CLAUSES, lambda: _Case(corruption, spec, seed), skip)

@@ -123,4 +123,4 @@ def check_dataset(dataset: FederatedDataset, *, skip: Collection[str] = ()) -> N
     >>> x, y = np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1])
     >>> check_dataset(fedsim.from_arrays(x, y, [0, 0, 1, 1], x, y))
     """
-    check(CLAUSES, lambda: dataset, skip)
+    check(dataset, FederatedDataset, CLAUSES, lambda: dataset, skip)

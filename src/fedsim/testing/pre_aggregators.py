@@ -109,4 +109,4 @@ def check_pre_aggregator(pre_aggregator: PreAggregator, *, seed: int = 0, skip: 
     >>> from fedsim.testing import check_pre_aggregator
     >>> check_pre_aggregator(fedsim.aggregators.clipping(threshold=1.0))
     """
-    check(CLAUSES, lambda: _Case(pre_aggregator, seed), skip)
+    check(pre_aggregator, PreAggregator, CLAUSES, lambda: _Case(pre_aggregator, seed), skip)

@@ -191,4 +191,4 @@ def check_task(
     - vmap: the metrics are the same inside;
     - frozen: arrays that are not trained come with `bind`, and bound to them the task gives the same loss and metrics.
     """
-    check(CLAUSES, lambda: _Case(task, data, seed), skip)
+    check(task, Task, CLAUSES, lambda: _Case(task, data, seed), skip)
