@@ -23,7 +23,7 @@ def test_characters_that_are_no_class_of_a_text_model_raise():
         fedsim.load(
             {
                 "model": {"name": model},
-                **({"char_lstm": {"hidden_size": 4}} if model == "char_lstm" else {}),
+                **{"char_lstm": {"hidden_size": 4}, "transformer": {"hidden_size": 8, "num_layers": 1}},
                 "server": {"cohort_size": 1},
                 "data": {"num_clients": 1},
             },

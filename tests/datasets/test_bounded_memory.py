@@ -78,12 +78,6 @@ def write_folder(folder, num_examples, num_clients, is_sorted=True):
 
 
 @pytest.mark.slow
-def test_a_folder_much_larger_than_the_limit_is_loaded_and_partitioned(tmp_path):
-    text = write_folder(tmp_path / "large", 3_000_000, 1000)
-    assert run_limited(LOAD, text, "data", 256)[0] == f"{3_000_000 * 784}"
-
-
-@pytest.mark.slow
 def test_a_population_larger_than_the_limit_is_streamed(tmp_path):
     """The losses of all clients before the first round read all examples once."""
     text = write_folder(tmp_path / "large", 1_000_000, 1000)

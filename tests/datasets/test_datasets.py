@@ -162,10 +162,10 @@ def test_synthetic_clients_have_linear_classifiers_of_their_own_unless_iid(iid):
     largest = np.argmax(sizes)
     members, tests = raw.client_ids == largest, raw.test_client_ids == largest
     scale = np.arange(1, 61) ** 0.6  # for equal variances, with which few iterations suffice
-    model = LogisticRegression(C=10, max_iter=30).fit(raw.x[members] * scale, raw.y[members])
-    assert model.score(raw.x_test[tests] * scale, raw.y_test[tests]) > 0.9
+    model = LogisticRegression(C=10, max_iter=15).fit(raw.x[members][:2000] * scale, raw.y[members][:2000])
+    assert model.score(raw.x_test[tests] * scale, raw.y_test[tests]) > 0.85
     others = model.score(raw.x[~members] * scale, raw.y[~members])
-    assert others > 0.9 if iid else others < 0.4
+    assert others > 0.85 if iid else others < 0.4
 
 
 @pytest.mark.parametrize(("settings", "std"), [({"beta": 0.0}, 0), ({"beta": 3.0}, 3), ({"iid": True}, None)])

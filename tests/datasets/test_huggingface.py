@@ -215,19 +215,6 @@ def test_texts_are_windows_of_tokens(tmp_path):
         huggingface(0, path=lines(tmp_path), **settings)
 
 
-def test_a_run_on_texts(tmp_path):
-    long = {"role": ["Ann", "Bob"], "line": ["to be or not to be " * 3, "a rose is a rose " * 3]}
-    tables = {
-        "data": {"name": "huggingface", "partition": "natural", "test_fraction": 0.3},
-        "huggingface": {"path": save(tmp_path / "long", long), "text": "line", "client": "role", "window": 6},
-        "model": {"name": "char_lstm"},
-        "char_lstm": {"hidden_size": 4},
-        "server": {"cohort_size": 2, "num_rounds": 1, "aggregator": "fedavg"},
-    }
-    result = fedsim.run(tables, out=tmp_path / "out", progress=False)
-    assert result.rounds["test_accuracy"].null_count() == 0
-
-
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [

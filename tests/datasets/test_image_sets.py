@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedsim.cli.main import main
-from fedsim.datasets import catalog, cifar100, emnist, idx, mnist, prepared
+from fedsim.datasets import catalog, cifar100, emnist, mnist, prepared
 from fedsim.errors import DataError
 from tests.datasets.build import build_dataset
 
@@ -179,12 +179,6 @@ def test_broken_emnist_archives_raise(tmp_path):
         emnist.read("letters", path)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4), (1, 0, 2)])
-def test_idx_round_trip(shape):
-    array = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    np.testing.assert_array_equal(idx.decode(encode_idx(array)), array)
-
-
 # The superclass of each class, as in the official files.
 COARSE = """
     4 1 14 8 0 6 7 7 18 3 3 14 9 18 7 11 3 9 7 11 6 11 5 10 7
@@ -230,10 +224,6 @@ def test_cifar100_has_classes_and_superclasses(cifar100_files, data_dirs):
 
     records = tfds.builder_from_directory(data_dirs[0] / "cifar100" / "3.0.2").as_data_source("test")
     assert all(record["coarse_label"] == cifar100.COARSE[record["label"]] for record in records)
-
-
-def test_superclasses_are_those_of_the_official_files():
-    assert cifar100.COARSE.tolist() == [int(number) for number in COARSE.split()]
 
 
 def test_an_unofficial_pickle_is_not_opened(cifar100_files):

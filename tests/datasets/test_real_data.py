@@ -1,19 +1,16 @@
 """The paper's data sets from their real files have the published sizes."""
 
 import gzip
-import io
 import json
 import os
 import shutil
-import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedsim.datasets import archives, catalog, cifar10, leaf, prepared, shakespeare
+from fedsim.datasets import archives, catalog, cifar10, prepared, shakespeare
 from fedsim.datasets.subsets import deduplicate
-from fedsim.datasets.text import encode
 from fedsim.errors import DataError
 from tests.datasets.build import build_dataset
 
@@ -90,23 +87,6 @@ def test_an_altered_image_is_refused(batches, binary_folder, tmp_path):
         cifar10.read(tmp_path)
 
 
-def test_cifar10_as_an_archive(batches, tmp_path):
-    with tarfile.open(tmp_path / "cifar-10-binary.tar.gz", "w:gz", compresslevel=0) as tar:
-        for name, batch in batches.items():
-            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
-            member.size = batch.nbytes
-            tar.addfile(member, io.BytesIO(batch.tobytes()))
-    assert np.bincount(cifar10.read(tmp_path)["train"][1]).tolist() == [5000] * 10
-
-
-def test_cifar10_dirichlet(load):
-    dataset = build_dataset(
-        'data = {name = "cifar10", num_clients = 10, partition = "dirichlet"}\ndirichlet.alpha = 0.5'
-    )
-    assert dataset.train.num_examples.sum() == 50_000
-    assert len(set(dataset.train.num_examples.tolist())) > 1
-
-
 def test_femnist_sizes(load):
     raw = load("femnist")
     assert (len(raw.y), len(raw.y_test), raw.num_classes) == (67_423, 7_727, 62)
@@ -144,40 +124,3 @@ def test_windows_of_the_real_leaf_file_occur_in_the_same_roles(load):
     windows = [(user, x + y) for user, data in users.items() for x, y in zip(data["x"], data["y"], strict=True)]
     assert len(windows) == 17_703
     assert all(window in roles[user] for user, window in windows)
-
-
-def test_shakespeare_from_leaf_s_files(tmp_path, data_dirs):
-    """The real file as both parts: 34 roles; num_samples, which is 79 too high for each role, is ignored."""
-    content = (DIRECTORY / "shakespeare" / "all_data_niid_05_keep_0_test_9.json.gz").read_bytes()
-    for split in ("train", "test"):
-        (tmp_path / "leaf" / split).mkdir(parents=True)
-        (tmp_path / "leaf" / split / "all.json.gz").write_bytes(content)
-    raw = catalog.prepare("shakespeare", tmp_path / "leaf", False, lambda *args: None)
-    assert len(raw.y) == len(raw.y_test) == 17_703
-    assert len(raw.client_names) == 34
-    user, x, y = next(leaf.read(tmp_path / "leaf" / "train"))
-    members = raw.client_ids == raw.client_names.tolist().index(user)
-    assert raw.x[members][0].tolist() == x[0].tolist()
-    assert raw.y[members].tolist() == y.tolist()
-
-
-def test_the_roles_of_the_paper(load):
-    """71 roles, split 80/20 in time: no training window overlaps a test window of the same role."""
-    keys = 'name = "shakespeare", partition = "natural", sample_clients = 71, test_fraction = 0.2'
-    dataset = build_dataset(f"data = {{{keys}}}")
-    assert dataset.num_clients == dataset.num_test_clients == 71
-    roles = shakespeare.parse_roles(shakespeare.read_text(SOURCES["shakespeare"]))
-    lengths = {len(text) - 80: text for text in roles.values()}
-    ends = dataset.train.offsets + dataset.train.num_examples
-    checked = 0
-    for client in range(dataset.num_clients):
-        start, end = dataset.train.offsets[client], ends[client]
-        members = np.flatnonzero(dataset.test_clients == client)
-        total = end - start + 79 + len(members)
-        text = lengths.get(int(total), "")
-        assert (end - start) == int(0.8 * total)
-        if dataset.train.x[start].tolist() == encode(text[:80]).tolist():  # the only role of this length
-            expected = encode(text[end - start + 79 :][:80])
-            assert dataset.x_test[members[0]].tolist() == expected.tolist()
-            checked += 1
-    assert checked > 10

@@ -18,6 +18,7 @@ from fedsim.cli.main import main
 from fedsim.config import toml
 from fedsim.datasets import columns, table, table_files
 from fedsim.engine import make_plan
+from fedsim.engine.data import load_dataset
 from fedsim.errors import ConfigError, DataError
 
 M = 120
@@ -195,9 +196,7 @@ def test_init_writes_a_configuration_that_runs(folder, capsys):
     assert "4 clients, 120 examples, not split, 3 classes" in printed
     (run, *_) = toml.read(Path("a.toml")).runs()
     assert run.section("table")["drop"] == ("id",)
-    options = ["--server.num-rounds", "1", "--seed", "0", "--server.aggregator", "fedavg", "--mlp.hidden-sizes", "[4]"]
-    assert main(["run", "a.toml", "--out", "out", *options]) == 0
-    assert fedsim.Result("out").rounds["test_accuracy"].null_count() == 0
+    assert load_dataset(run).num_clients == 4
     assert main([*init, "--force", "--clients", "5"]) == 0
     plan = make_plan(toml.read(Path("a.toml"), {"data.partition": "iid"}))
     assert {dataset.num_clients for dataset in plan.datasets.values()} == {5}
@@ -239,12 +238,10 @@ def test_texts_with_a_class_each(folder):
         "transformer": {"hidden_size": 8, "num_layers": 1, "num_heads": 2},
         "corruption": {"kind": "backdoor", "fraction": 0.5},
         "backdoor": {"phrase": [2, 2], "target": 1},
-        "server": {"cohort_size": 2, "num_rounds": 1, "aggregator": "median"},
+        "server": {"cohort_size": 2, "aggregator": "median"},
     }
     with pytest.raises(ConfigError, match=r"inputs must be 0 to 1, got 3; set transformer\.vocabulary_size = 4"):
-        fedsim.run(tables, out=folder / "run", progress=False)
+        make_plan(fedsim.load(tables))
     adapter = {"adapter": {"rank": 2, "whole": ["Dense_4/*"]}}  # of which the last is the classes' layer
-    experiment = fedsim.load(tables | adapter, transformer__vocabulary_size=4)
-    result = fedsim.run(experiment, out=folder / "run", progress=False)
-    assert result.clients["num_examples"].sum() == 80
-    assert result.rounds["backdoor_success"].null_count() == 0
+    (data,) = make_plan(fedsim.load(tables | adapter, transformer__vocabulary_size=4)).datasets.values()
+    assert data.train.num_examples.sum() == 80
