@@ -27,27 +27,6 @@ def setting(run: Config, key: str):
     return dict(run.settings)[key]
 
 
-def test_defaults_are_a_valid_run():
-    experiment = parse("")
-    assert experiment.runs() == [schema().resolve({})]
-    given = {key: value for key, value in experiment.runs()[0].settings if value is not None}
-    arfl = {"arfl.lam": 1.0, "arfl.target_of": "clients", "arfl.source": "clients"}
-    assert given == {
-        "mlp.hidden_sizes": (64,),
-        "mlp.dropout_rate": 0.0,
-        **arfl,
-        "sgd.momentum": 0.0,
-        "sgd.weight_decay": 0.0,
-    }
-
-
-def test_a_flat_configuration_resolves_to_itself():
-    values = {"server.aggregator": "rfa", "rfa.num_iters": 7, "corruption.fraction": 0.3, "corruption.kind": "noisy"}
-    config = schema().resolve(values)
-    assert schema().resolve(flatten(config)) == config
-    assert flatten(config) | values == flatten(config)
-
-
 def test_keys_that_must_not_be_renamed():
     """Keys that users and other programs rely on."""
     fixed = """data.name data.num_clients data.partition dirichlet.alpha corruption.kind corruption.fraction
@@ -397,29 +376,6 @@ def test_keywords_are_keys_and_sweeps_are_explicit():
 # An experiment as text
 
 
-def test_dump_is_the_same_experiment():
-    text = """
-    seed = 3
-    [multi_krum]
-    num_byzantine = 2
-    [[sweep]]
-    arfl.lam = [0.1, 1e5]
-    [[sweep]]
-    corruption.clients = [1, 2]
-    server.aggregator = ["multi_krum", "rfa"]
-    """
-    experiment = parse(text, name="trial")
-    dumped = experiment.dump()
-    again = parse(dumped)
-    assert again.runs() == experiment.runs()
-    assert again.digest() == experiment.digest()
-    assert again.dump() == dumped
-    assert "num_byzantine = 2" in dumped
-    assert "num_iters = 4" in dumped  # of a rule that only the sweep names
-    assert "threshold" not in dumped  # of a rule that is not used
-    assert experiment.digest() != parse(text, {"seed": 4}, name="trial").digest()
-
-
 keys_and_junk = st.one_of(st.sampled_from([*KEYS, "sweep", "server", "client.learnig_rate"]), st.text(max_size=8))
 values = st.recursive(
     st.one_of(
@@ -432,7 +388,6 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), values, max_size=4), st.dictionaries(keys_and_junk, values, max_size=3))
-@settings(max_examples=300)
 def test_arbitrary_values_raise_only_config_errors(values, block):
     try:
         experiment = Experiment(values, ({k: [v] for k, v in block.items()},), schema())
@@ -471,23 +426,16 @@ def test_dump_of_any_experiment_is_the_same_experiment(data, fixed, swept):
     again = parse(experiment.dump())
     assert again.runs() == experiment.runs()
     assert again.digest() == experiment.digest()
+    assert again.dump() == experiment.dump()
 
 
 def test_dumps_keep_the_order_of_runs():
     """TOML writes the dotted keys of a section together."""
-    swept = {
-        "client.epochs": fedsim.sweep([1, 2]),
-        "seed": fedsim.sweep([0, 1]),
-        "client.batch_size": fedsim.sweep([4, 8]),
-    }
-    experiment = parse("", swept)
+    experiment = parse("", {key: fedsim.sweep([4, 8]) for key in ("client.epochs", "seed", "client.batch_size")})
     assert parse(experiment.dump()).runs() == experiment.runs()
-    seen = [(run.client.epochs, run.client.batch_size, run.seed) for run in experiment.runs()]
-    assert seen == [(epochs, size, seed) for epochs in (1, 2) for size in (4, 8) for seed in (0, 1)]
 
 
 @given(st.text(max_size=60), st.dictionaries(keys_and_junk, st.text(max_size=6), max_size=3))
-@settings(max_examples=300)
 def test_arbitrary_text_raises_only_config_errors(text, overrides):
     for source in (text, f"[client]\nepochs = {text}", f"[[sweep]]\n{text} = 1", f"server.aggregator = '{text}'"):
         with contextlib.suppress(ConfigError):
@@ -502,7 +450,6 @@ def test_bundled_configurations_are_valid(path):
     experiment = read(path, {"data.seed": 0})  # one split of several
     runs = experiment.runs()
     assert runs
-    assert parse(experiment.dump()).runs() == runs
     assert not experiment.unused_keys(runs)
     command = next(line for line in path.read_text().splitlines() if "Command:" in line)
     assert f"fedsim run {path.relative_to(CONFIGS.parent)}" in command

@@ -101,14 +101,6 @@ def test_plugins_from_files_and_modules_have_sections(place, folder):
     assert parse(experiment.dump()).runs() == [run]
 
 
-def test_settings_are_annotated_parameters_with_a_default(folder):
-    fields = settings_of(find("server.aggregator", "rules.py:my_rule"))
-    assert [field.name for field in fields] == [
-        f"my_rule.{name}" for name in ("tau", "rounds", "most", "mode", "names", "quiet")
-    ]
-    assert [field.name for field in fields if field.is_traced] == ["my_rule.tau", "my_rule.most"]
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -204,10 +204,11 @@ def test_concurrent_loads(data_dirs):
         assert set(pool.map(load, range(40))) == {8}
 
 
-def test_files_of_another_data_set_raise(tmp_path):
+@pytest.mark.parametrize(("name", "inputs"), [("femnist", r"uint8 \(28, 28, 1\)"), ("shakespeare", r"int8 \(80,\)")])
+def test_files_of_another_data_set_raise(name, inputs, tmp_path):
     write_leaf(tmp_path / "digits" / "train" / "a.json", {"w": {"x": [[0.0] * 64], "y": [1]}})
-    with pytest.raises(DataError, match=r"client w of femnist must be uint8 \(28, 28, 1\)"):
-        catalog.prepare("femnist", tmp_path / "digits", False, no_progress)
+    with pytest.raises(DataError, match=f"client w of {name} must be {inputs}"):
+        catalog.prepare(name, tmp_path / "digits", False, no_progress)
 
 
 def test_any_image_set_of_tfds(data_dirs, capsys):

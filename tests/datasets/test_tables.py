@@ -172,6 +172,7 @@ print(sets[0].train.x.shape[1], *(raw.x.shape for raw in sets[1:]))
 """
 
 
+@pytest.mark.slow
 def test_tables_need_no_pyarrow(folder):
     run = [sys.executable, "-c", WITHOUT_PYARROW]
     shown = subprocess.run(run, capture_output=True, text=True, check=True).stdout

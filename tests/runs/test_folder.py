@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from fedsim.config.components import unflatten
 from fedsim.config.schema import Config
 from fedsim.config.toml import parse
-from fedsim.core.types import Metrics, RoundRecord, SimulationState, Variables
+from fedsim.core.types import Metrics, RoundRecord, SimulationState
 from fedsim.errors import RunFolderError
 from fedsim.runs import locks
 from fedsim.runs import writer as writer_module
@@ -104,6 +104,7 @@ except RunFolderError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_in_a_checkpoint_is_one_line(tmp_path):
     """Orbax's threads log tracebacks, and raise the error as well."""
     program = [sys.executable, "-c", FULL, str(tmp_path / "checkpoints")]
@@ -289,27 +290,6 @@ def start_of(runs, data=(), **record):
 
 def evaluation(round_, run, is_last=False, num_new=2):
     return Evaluation("fedavg-1", round_, rounds(run, round_), num_new, round_, 0.1, is_last, dict, tuple)
-
-
-def test_the_writer_saves_rows_models_and_data(group):
-    """Of runs at these positions in the plan."""
-    writer = GroupWriter(group, OnRequest(group))
-    params = {"Dense_0": {"kernel": np.ones((2, 3)), "bias": np.zeros(3)}}
-    data = {"x": np.arange(4), "num_examples": np.asarray([1, 3])}
-    write(group, 9, 9, rounds(0, 9))  # from an earlier start
-    writer.on_start(start_of((7, 3, 5), {5: data}, models=True))
-    writer.after_evaluation(evaluation(0, 3, num_new=0))
-    writer.after_evaluation(evaluation(2, 7, is_last=True))
-    writer.finish(2, lambda: {5: Variables(params)}, list)
-    writer.on_end()
-    assert group.spans() == [(0, 2)]
-    assert group.read("rounds").select("run", "round").rows() == [(1, 0), (0, 2)]
-    model, kept = group.read_arrays("models", RUNS[2]["id"]), group.read_arrays("data", RUNS[2]["id"])
-    assert {name: array.tolist() for name, array in model.items()} == {
-        "Dense_0/bias": [0] * 3,
-        "Dense_0/kernel": [[1] * 3] * 2,
-    }
-    assert {name: array.tolist() for name, array in kept.items()} == {"x": [0, 1, 2, 3], "num_examples": [1, 3]}
 
 
 class OnRequest(Checkpoints):

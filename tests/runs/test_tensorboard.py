@@ -17,6 +17,8 @@ from tests.conftest import Stop, check_equal, finish_jobs
 TINY = """
 [data]
 num_clients = 4
+num_train = 40
+num_test = 20
 [mlp]
 hidden_sizes = [4]
 [server]
