@@ -15,7 +15,6 @@ from fedsim.engine import compiling, make_plan, run_plan
 from fedsim.engine.compiling import BackgroundCompiler, clear_programs, trace
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.placement import make_inputs
-from tests.conftest import check_equal
 
 TWO_GROUPS = """
 [data]
@@ -126,19 +125,6 @@ def test_failed_background_compilation_is_tried_again(plan, monkeypatch):
     with BackgroundCompiler(plan) as background:
         assert background.take(0)[1].compile()[1] > 0
     assert len(calls) == 2
-
-
-def test_rows_do_not_depend_on_background_compilation(plan, tmp_path, monkeypatch):
-    ahead = run_plan(plan, tmp_path / "ahead")
-    clear_programs()
-    monkeypatch.setattr(BackgroundCompiler, "start", lambda self, number: None)
-
-    def take(self, number):
-        inputs = make_inputs(self._plan.groups[number], self._plan.families[number])
-        return inputs, trace(inputs)
-
-    monkeypatch.setattr(BackgroundCompiler, "take", take)
-    check_equal(run_plan(plan, tmp_path / "alone"), ahead)
 
 
 def test_llvm_level_unless_xla_flags_set_one(plan, monkeypatch):

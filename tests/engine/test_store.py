@@ -1,7 +1,6 @@
 """A run folder is a store of runs: whatever commands come, only missing runs and rounds are computed, and rows stay."""
 
 import dataclasses
-import math
 import shutil
 from contextlib import nullcontext, suppress
 
@@ -170,14 +169,6 @@ def test_a_run_of_two_groups_gets_the_rounds_of_its_own(tmp_path):
     blocks = [{"seed": [1], "server.num_rounds": [6]}, {"seed": [0], "server.num_rounds": [4]}]
     run_plan(make_plan(dataclasses.replace(plan_of([0]).experiment, sweep=tuple(blocks))), tmp_path)
     assert {run.keys["seed"]: run.keys["server.num_rounds"] for run in RunFolder(tmp_path).runs()} == {0: 4, 1: 6}
-
-
-def test_infinite_settings(tmp_path):
-    thresholds = {"norm_clipping__threshold": fedsim.sweep([1.0, math.inf]), "record__final_states": True}
-    compute(plan_of([0], ["norm_clipping"], server__num_rounds=2, **thresholds), tmp_path)
-    assert [run.keys["norm_clipping.threshold"] for run in RunFolder(tmp_path).runs()] == [1.0, math.inf]
-    longer = plan_of([0], ["norm_clipping"], norm_clipping__threshold=1.0, record__final_states=True)
-    assert compute(longer, tmp_path).resumed == [2]
 
 
 def test_rounds_that_another_process_adds_before_a_group_starts(whole, tmp_path, monkeypatch):

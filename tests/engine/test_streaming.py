@@ -16,22 +16,6 @@ from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 from tests.engine.test_store import compute
 
-PERSONAL = """
-import jax
-import fedsim
-
-
-def personal():
-    '''Training that is pulled to the client's model of its last round, at first the initial model.'''
-
-    def train(local, client_state, server_state):
-        pull = lambda gradient, params: jax.tree.map(lambda g, p, c: g + 0.5 * (p - c), gradient, params, client_state)
-        trained = local.sgd(pull)
-        return fedsim.LocalResult(trained, trained.params, ())
-
-    return fedsim.Algorithm(lambda params: (params, ()), train, lambda server_state, messages, valid, num_clients: ())
-"""
-
 TABLES = {
     "data": {"num_clients": 30, "num_train": 400, "num_test": 60, "partition": "dirichlet"},
     "dirichlet": {"min_examples": 2},
@@ -49,15 +33,15 @@ RUNS = {
         "corruption__kind": "exclude",
         "corruption__start_round": 3,
     },
-    "noise": {"corruption__kind": "noisy", "client__loss_at": "aggregated", "server__aggregator": "arfl"},
-    "malicious clients of their own": {
+    "noise that starts later, and malicious clients of their own": {
+        "corruption__kind": "noisy",
+        "corruption__start_round": 3,
+        "client__loss_at": "aggregated",
         "server__aggregator": "trimmed_mean",
         "server__weighting": "arfl",
         "attack__kind": "ipm",
         "attack__fraction": 0.2,
-        "corruption__start_round": 3,
     },
-    "states of clients": {"client__algorithm": "scaffold", "record__losses": False},
 }
 
 
@@ -79,15 +63,12 @@ def test_rows_are_those_of_data_on_the_device(name, tmp_path):
     check_equal(run_plan(on_device, tmp_path / "device"), run_plan(on_host, tmp_path / "host"))
 
 
-def test_resumes_states_of_clients(tmp_path, monkeypatch):
-    """Also of clients that have not trained, whose state is not zero."""
-    (tmp_path / "personal.py").write_text(PERSONAL)
-    monkeypatch.chdir(tmp_path)
-    changes = RUNS["states of clients"] | {"client__algorithm": "personal.py:personal"}
-    whole = run_plan(plan_of("host", **changes), tmp_path / "whole")
+def test_resumes_states_of_clients(tmp_path):
+    """Also of clients that have not trained, whose state is not zero; as data on the device, which are not resumed."""
+    changes = {"client__algorithm": "ditto", "record__losses": False}
     compute(plan_of("host", **changes), tmp_path / "stopped", calls=2)
     assert compute(plan_of("host", **changes), tmp_path / "stopped").resumed == [3]
-    check_equal(RunFolder(tmp_path / "stopped"), whole)
+    check_equal(RunFolder(tmp_path / "stopped"), run_plan(plan_of("device", **changes), tmp_path / "whole"))
 
 
 def test_portions_fit_into_a_buffer_that_is_smaller_than_a_wave():

@@ -1,6 +1,7 @@
 """Run folders without any run: atomic writes, locks, indexes, files of rows."""
 
 import json
+import math
 import os
 import platform
 import re
@@ -189,11 +190,11 @@ def test_a_file_system_without_locks_is_refused(number, tmp_path, monkeypatch):
 
 
 def test_an_index_has_what_runs_share_once(group):
-    record = msgspec.structs.replace(RECORD, runs=[RUNS[0] | {"b.z": None}, RUNS[1] | {"a.x": 1.0}])
+    record = msgspec.structs.replace(RECORD, runs=[RUNS[0] | {"b.z": None}, RUNS[1] | {"a.x": math.inf}])
     group.write_record(record)
     text = json.loads((group.path / "group.json").read_text())
     assert text["common"] == {"num_clients": 3, "server.num_rounds": 4}
-    assert text["runs"][1] == {"id": f"{1:016x}", "position": 1, "a.x": 1.0, "seed": 1}
+    assert text["runs"][1] == {"id": f"{1:016x}", "position": 1, "a.x": math.inf, "seed": 1}
     assert GroupFolder(group.path).record == record
     assert [{**run} for run in GroupFolder(group.path).record.runs] == record.runs
 
