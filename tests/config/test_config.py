@@ -1,6 +1,8 @@
 """Configurations: valid and wrong values, and the runs of sweeps."""
 
 import contextlib
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ from fedsim.config.kinds import KINDS
 from fedsim.config.resolve import schema
 from fedsim.config.roles import run_id
 from fedsim.config.schema import Config
-from fedsim.config.toml import from_tables, parse, read
+from fedsim.config.sections import ModelConfig
+from fedsim.config.toml import PAPER, from_tables, parse, read
 from fedsim.config.values import Word
+from fedsim.engine.checks import check_limits
 from fedsim.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -446,12 +450,17 @@ def test_arbitrary_text_raises_only_config_errors(text, overrides):
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.toml")), ids=lambda p: p.stem)
-def test_bundled_configurations_are_valid(path):
-    experiment = read(path, {"data.seed": 0})  # one split of several
-    runs = experiment.runs()
-    assert runs
-    assert not experiment.unused_keys(runs)
-    command = next(line for line in path.read_text().splitlines() if "Command:" in line)
+def test_bundled_configurations_are_valid(path, dataset):
+    text, one_split = path.read_text(), {"data.seed": 0}
+    for preset in [PAPER, *re.findall(r"^\[preset\.(\w+)\]", text, flags=re.MULTILINE)]:
+        experiment = read(path, one_split, preset)
+        runs = experiment.runs()
+        assert runs
+        assert preset != PAPER or not experiment.unused_keys(runs)
+        for config in {(config.server, config.settings): config for config in runs}.values():
+            config = replace(config, model=ModelConfig("logistic"))  # some models take images only
+            check_limits([config], dataset if config.server.pre_aggregators else None)
+    command = next(line for line in text.splitlines() if "Command:" in line)
     assert f"fedsim run {path.relative_to(CONFIGS.parent)}" in command
 
 

@@ -1,8 +1,6 @@
 """Limits on settings that are numbers of clients: values that are refused, and messages that state the limit."""
 
 import re
-from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,14 +11,11 @@ from fedsim.aggregators import bucketing, bulyan, dnc, multi_krum, nnm, trimmed_
 from fedsim.cli.main import main
 from fedsim.config.fields import settings_of
 from fedsim.config.registry import built_in_factories
-from fedsim.config.sections import ModelConfig
-from fedsim.config.toml import PAPER, parse, read
+from fedsim.config.toml import parse
 from fedsim.engine import make_plan
-from fedsim.engine.checks import check_limits
 from fedsim.errors import ConfigError
 from fedsim.testing import tiny
 
-CONFIGS = Path(fedsim.__file__).parents[2] / "configs"
 PLANE = """
 name = "limits"
 data = {name = "separable_2d", num_clients = 12, num_train = 60, num_test = 20}
@@ -132,18 +127,6 @@ def test_a_note_on_losses_that_take_longer_than_training():
     assert "train on 4 examples and measure the losses of 13; false" in note
     for clause in ('server.aggregator = ["arfl"]', "record.losses = [false]", "client.steps = [3]"):
         assert not make_plan(parse(text + clause)).notes
-
-
-SPLIT = {"data.seed": 0}  # splits have the same limits
-
-
-def test_the_configurations_that_come_along_are_possible(dataset):
-    for path in sorted(CONFIGS.rglob("*.toml")):
-        for preset in [PAPER, *re.findall(r"^\[preset\.(\w+)\]", path.read_text(), flags=re.MULTILINE)]:
-            different = {(config.server, config.settings): config for config in read(path, SPLIT, preset).runs()}
-            for config in different.values():
-                config = replace(config, model=ModelConfig("logistic"))  # some models take images only
-                check_limits([config], dataset if config.server.pre_aggregators else None)
 
 
 @pytest.mark.parametrize(

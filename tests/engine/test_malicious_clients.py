@@ -26,14 +26,11 @@ TABLES = {
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """Three runs: a fraction of malicious clients, an attack that starts later, and malicious clients by id."""
-    path = tmp_path_factory.mktemp("malicious")
-    changes = [{}, {"corruption__start_round": 3}, {"attack__fraction": None, "attack__clients": [1, 7]}]
-    runs = []
-    for number, change in enumerate(changes):
-        folder = run_plan(make_plan(fedsim.load(TABLES, **change)), path / str(number))
-        runs.append({kind: folder.read(kind).to_pandas() for kind in ("rounds", "clients")})
-    return runs
+    """Two runs: a fraction of malicious clients; malicious clients by id, whose attack starts later."""
+    by_id = {"corruption": {"start_round": [3]}, "attack": {"clients": [[1, 7]]}}
+    plan = make_plan(fedsim.load(TABLES | {"sweep": [{"seed": [0]}, by_id]}))
+    folder = run_plan(plan, tmp_path_factory.mktemp("malicious"))
+    return [{kind: folder.read(kind, [run]).to_pandas() for kind in ("rounds", "clients")} for run in folder.runs()]
 
 
 def test_sets_are_apart_and_only_malicious_clients_attack(tables):
@@ -53,10 +50,6 @@ def test_their_share_of_the_weight_is_recorded_apart(tables):
     clients = tables[1]["clients"].set_index("round")
     assert clients.loc[2, "weight"].notna().all()
     assert (clients.loc[3, "weight"].isna() == (clients.loc[3, "corrupted"] | clients.loc[3, "malicious"])).all()
-
-
-def test_clients_by_id(tables):
-    clients = tables[2]["clients"]
     assert set(clients["client_id"][clients["malicious"]]) == {1, 7}
 
 

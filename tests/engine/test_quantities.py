@@ -130,10 +130,6 @@ def test_accuracy_after_local_steps_with_whole_batches(tmp_path):
         assert found["personal_accuracy"] == pytest.approx(np.mean(accuracies))
         assert found["personal_accuracy_p10"] == pytest.approx(np.percentile(accuracies, 10))
         assert [found[f"personal_accuracy/{client}"] for client in range(3)] == pytest.approx(accuracies)
-    tables["record"] = {"classes": True}  # in the same folder, so these runs are computed again
-    info = fedsim.run(fedsim.load(tables, data=data), out=tmp_path / "a", progress=False).info
-    assert {"class_accuracy/0", "personal_accuracy"} <= set(info.filter(info["run"] == 0)["name"])
-    tables["record"] = {"local_steps": 4}
     without_clients = fedsim.load(tables, data=fedsim.from_arrays(x[:45], y[:45], owners[:45], x[45:], y[45:]))
     message = r"^record\.local_steps: must be 0 for arrays, whose test examples belong to no clients; "
     message += 'use data.partition = "natural", or test_client_ids$'

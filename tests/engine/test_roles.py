@@ -8,13 +8,11 @@ from typing import Annotated, get_args
 import jax
 import msgspec
 import numpy as np
-import polars as pl
 import pytest
 
 import fedsim
 from fedsim.config import roles
 from fedsim.config.components import flatten, is_number
-from fedsim.config.experiment import Experiment
 from fedsim.config.fields import FIXED, _fixed_fields, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import find
@@ -137,13 +135,6 @@ def test_inputs_and_what_is_recorded_change_no_program():
     others = {"seed": 3, "server.num_byzantine": 0, "corruption.start_round": 2}
     recorded = {"record.clients": "none", "record.models": True, "record.final_states": True}
     assert lowered(BASE | halves | others | recorded) == base
-
-
-def test_inputs_change_rows(tmp_path):
-    sweep = {"seed": 1, "client.learning_rate": 0.2, "corruption.fraction": 0.2, "attack.fraction": 0.2, "ipm.tau": 2.0}
-    experiment = Experiment(BASE, tuple({key: [value]} for key, value in {"data.seed": 0, **sweep}.items()), schema())
-    rounds = fedsim.run(experiment, out=tmp_path / "rows", progress=False).rounds
-    assert rounds.filter(pl.col("round") == 4)["test_loss"].n_unique() == 6
 
 
 def test_a_key_without_a_role_is_an_error():
