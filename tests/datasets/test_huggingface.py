@@ -1,11 +1,13 @@
-"""Data sets of Hugging Face from saved folders; skipped unless the extra `huggingface` is installed."""
+"""Data sets of Hugging Face from saved folders; skipped unless the extra `huggingface` is installed.
+
+`tests/fuzz/generated` has pictures of all modes, and windows of texts.
+"""
 
 import numpy as np
 import pytest
 
 import fedsim
 from fedsim.cli.main import main
-from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.huggingface import huggingface
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset
@@ -48,18 +50,6 @@ def test_images_with_class_names_and_clients(channels, tmp_path):
     """)
     assert dataset.num_clients == 3
     assert len(dataset.y_test) == 3
-
-
-def test_tables_are_encoded_as_those_of_files(tmp_path):
-    """Categories of both splits; no client column."""
-    train = {"age": [1.0, 2.0, 3.0, 6.0], "sex": ["m", "f", "m", "m"], "label": ["a", "b", "b", "a"]}
-    test = {"age": [3.0, 3.0], "sex": ["x", "f"], "label": ["a", "b"]}
-    raw = huggingface(0, path=save(tmp_path / "saved", train, test=test), label="label")
-    age = np.asarray([*train["age"], *test["age"]])
-    x = np.concatenate([raw.x, raw.x_test])
-    np.testing.assert_allclose(x[:, 0], (age - age.mean()) / age.std(), rtol=1e-6)
-    assert x[:, 1:].argmax(axis=1).tolist() == [1, 0, 1, 1, 2, 0]
-    assert (raw.y.tolist(), raw.y_test.tolist(), raw.client_ids) == ([0, 1, 1, 0], [0, 1], None)
 
 
 def test_splits_by_name_and_lists_of_numbers(tmp_path):
@@ -141,27 +131,6 @@ def saved_pictures(path, pictures, decode=True):
 
 
 @pytest.mark.parametrize(
-    ("pictures", "expected"),
-    [
-        ([picture(pixels.astype(np.uint16) * 257) for pixels in GRAY], GRAY[..., None] / 255),
-        ([picture(pixels.astype(np.float32) / 255) for pixels in GRAY], GRAY[..., None] / 255),
-        ([picture(GRAY[0]), picture(GRAY[1].astype(np.uint16) * 257)], GRAY[..., None] / 255),
-        ([picture(pixels, "LA") for pixels in GRAY], GRAY[..., None] / 255 * np.ones(3)),
-        ([picture(COLORS[1]), picture(GRAY[0])], np.stack([COLORS[1], GRAY[0][..., None] * np.ones(3)]) / 255),
-        ([picture(p, "P") for p in COLORS], [picture(p, "P").convert("RGB") for p in COLORS]),
-    ],
-)
-def test_pictures_of_several_modes(pictures, expected, tmp_path):
-    """Against the pixels that they are made of, or as Pillow converts them."""
-    expected = np.stack([x if isinstance(x, np.ndarray) else np.asarray(x) / 255 for x in expected])
-    for decode in (True, False):
-        path = saved_pictures(tmp_path / f"{decode}", pictures, decode)
-        raw = canonicalize(huggingface(0, path=path, label="label"), needs_test=False)
-        x = raw.x / 255 if raw.x.dtype == np.uint8 else raw.x
-        np.testing.assert_allclose(x, np.concatenate([expected, expected]), atol=1e-6)
-
-
-@pytest.mark.parametrize(
     ("bad", "message"),
     [
         (None, "image of row 1 of the split train: must be there, got none"),
@@ -182,22 +151,6 @@ def lines(tmp_path):
     return save(tmp_path / "lines", {"role": [name for name, _ in rows], "line": [line for _, line in rows]})
 
 
-def test_texts_are_windows_of_characters(tmp_path):
-    raw = huggingface(0, path=lines(tmp_path), text="line", client="role", window=5)
-    alphabet = sorted(set("".join("\n".join(texts) for texts in LINES.values())))
-    assert raw.label_names.tolist() == alphabet
-    expected = [
-        (name, text[i : i + 5], text[i + 5])
-        for name, text in ((name, "\n".join(texts)) for name, texts in LINES.items())
-        for i in range(len(text) - 5)
-    ]
-    decode = lambda ids: "".join(raw.label_names[ids])
-    shown = zip(raw.client_names[raw.client_ids], map(decode, raw.x), raw.label_names[raw.y], strict=True)
-    assert list(shown) == expected
-    assert (raw.inputs, raw.x.dtype) == ("text", np.int8)
-    assert huggingface(0, path=lines(tmp_path), text="line", window=5).client_ids is None
-
-
 def test_texts_are_windows_of_tokens(tmp_path):
     tokenizers = pytest.importorskip("tokenizers", reason=REASON)
     model = tokenizers.models.WordLevel({"?": 0, "a": 1, "rose": 2, "is": 3}, unk_token="?")
@@ -210,6 +163,7 @@ def test_texts_are_windows_of_tokens(tmp_path):
     assert raw.x[bob].tolist() == [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3], [2, 3, 1]]
     assert raw.y[bob].tolist() == [1, 2, 3, 1, 2]
     assert raw.num_classes == 4
+    assert huggingface(0, path=lines(tmp_path), text="line", window=5).client_ids is None
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match=r"tokenizer\.json: not a tokenizer's file"):
         huggingface(0, path=lines(tmp_path), **settings)

@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -76,12 +74,6 @@ corruption.fraction = [0.17, 0.34, 0.5]
 seed = [0, 1]
 """
 FAMILY = GRID.partition("[[sweep]]")[0]
-RUN = """
-from pathlib import Path
-from fedsim.config.toml import read
-from fedsim.engine import make_plan, run_plan
-run_plan(make_plan(read(Path("grid.toml"))), Path("four"))
-"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -146,12 +138,6 @@ def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attac
     for kind in ("rounds", "clients", "info"):
         assert rows(expected, kind, range(6)).equals(rows(folder, kind, range(run, run + 6)))
     assert (expected.read("info").height > 0) == (rule == 4)
-
-
-@pytest.mark.slow
-def test_four_devices(folder, directory):
-    subprocess.run([sys.executable, "-c", RUN], env=os.environ | {"JAX_NUM_CPU_DEVICES": "4"}, timeout=300, check=True)
-    check_equal(RunFolder(directory / "four"), folder)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import pytest
 
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
-from tests.conftest import run_toml
 
 TEXT = """
 [data]
@@ -61,14 +60,3 @@ def test_data_that_are_kept_are_those_that_clients_trained_with(run, plan, folde
     assert data["corrupted"].sum() == {"none": 0, "noisy": 2}.get(RUNS[run], 3)
     is_changed = not all(np.array_equal(data[name], getattr(clean, name)) for name in ("x", "y", "num_examples"))
     assert is_changed == (RUNS[run] != "none")
-
-
-def test_rows_of_clients_of_evaluated_rounds_only_or_none(tmp_path):
-    text = TEXT[: TEXT.index("[record]")]
-    evaluated = run_toml(f"{text}[record]\nclients = 'evaluated'\nlosses = false", tmp_path / "evaluated")
-    rows = evaluated.read("clients").to_dicts()
-    assert [row["round"] for row in rows] == 3 * [2] + 3 * [4]
-    assert all(row["loss"] is None and row["weight"] is not None for row in rows)
-    none = run_toml(f"{text}[record]\nclients = 'none'", tmp_path / "none")
-    assert none.read("clients").height == 0
-    assert not list(none.path.glob("groups/*/*/*.npz"))

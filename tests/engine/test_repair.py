@@ -103,9 +103,10 @@ def test_runs_are_computed_again_only_for_what_was_not_recorded(records, num_rou
 
 def test_rows_of_clients_are_asked_for_later(tmp_path):
     path = tmp_path / "out"
-    for clients, num_rounds in (("evaluated", 12), ("none", 0), ("all", 12), ("evaluated", 0)):
+    for clients, num_rounds, num_recorded in (("none", 12, 0), ("evaluated", 12, 3), ("none", 0, 3), ("all", 12, 6)):
         assert compute(plan_of(record__clients=clients), path).num_rounds == num_rounds
-    assert RunFolder(path).read("clients")["round"].n_unique() == 6
+        assert RunFolder(path).read("clients")["round"].n_unique() == num_recorded
+    assert compute(plan_of(record__clients="evaluated"), path).computed == []
     run = RunFolder(path).runs()[0]
     with pytest.raises(RunFolderError, match=r"cannot be read: .*; run with record\.models = true"):
         run.read_model()

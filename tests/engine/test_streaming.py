@@ -68,7 +68,10 @@ def test_resumes_states_of_clients(tmp_path):
     changes = {"client__algorithm": "ditto", "record__losses": False}
     compute(plan_of("host", **changes), tmp_path / "stopped", calls=2)
     assert compute(plan_of("host", **changes), tmp_path / "stopped").resumed == [3]
-    check_equal(RunFolder(tmp_path / "stopped"), run_plan(plan_of("device", **changes), tmp_path / "whole"))
+    folder = RunFolder(tmp_path / "stopped")
+    check_equal(folder, run_plan(plan_of("device", **changes), tmp_path / "whole"))
+    clients = folder.read("clients")
+    assert clients["weight"].null_count() < clients["loss"].null_count() == clients.height  # which are not recorded
 
 
 def test_portions_fit_into_a_buffer_that_is_smaller_than_a_wave():

@@ -90,14 +90,15 @@ client.algorithm = "fedprox"
 fedprox.mu = 0.5
 [[sweep]]
 client.algorithm = "scaffold"
-[[sweep]]
 server.optimizer = "adam"
 server.learning_rate = 0.03
 """
 BY_HAND = {
     "fedprox": {"algorithm": lambda hparams: fedsim.algorithms.fedprox(mu=0.5)},
-    "scaffold": {"algorithm": lambda hparams: fedsim.algorithms.scaffold()},
-    "adam": {"server_optimizer": lambda hparams: optax.adam(0.03, 0.9, 0.99, 1e-3)},
+    "scaffold and adam": {
+        "algorithm": lambda hparams: fedsim.algorithms.scaffold(),
+        "server_optimizer": lambda hparams: optax.adam(0.03, 0.9, 0.99, 1e-3),
+    },
 }
 
 

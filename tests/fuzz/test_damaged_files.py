@@ -3,6 +3,8 @@
 Run with `pytest -m fuzz`; takes one or two minutes.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,12 +18,13 @@ from fedsim.config import toml
 from fedsim.datasets import prepared, table, table_files
 from fedsim.datasets.arrays import read
 from fedsim.datasets.builders import prepare
+from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.huggingface import huggingface
 from fedsim.datasets.leaf import read_folder
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.sampling import split_test
 from fedsim.engine import make_plan, run_plan
-from fedsim.errors import ConfigError, DataError, FedsimError
+from fedsim.errors import ConfigError, FedsimError
 from fedsim.runs.folder import RunFolder
 from tests.datasets.build import write_leaf
 from tests.fuzz.damage import copy_folder, damage_bytes, damage_folder
@@ -73,6 +76,23 @@ def check_line(error: FedsimError) -> None:
     assert len(text) < 1000
 
 
+def check_read(read: Callable[[], RawDataset]) -> None:
+    """What is read and checked has consistent inputs, labels and client ids, or it is refused in a line."""
+    try:
+        raw = canonicalize(read(), needs_test=False)
+    except FedsimError as error:
+        check_line(error)
+        return
+    assert len(raw.x) == len(raw.y) > 0
+    assert len(raw.x_test) == len(raw.y_test)
+    if raw.num_classes:
+        assert 0 <= raw.y.min() <= raw.y.max() < raw.num_classes
+    else:
+        assert np.isfinite(raw.y).all()
+    if raw.client_ids is not None:
+        assert len(raw.client_ids) == len(raw.y)
+
+
 @fuzz(700)
 @given(st.data())
 def test_configurations(data):
@@ -107,16 +127,14 @@ def test_run_folders(folder, plan, scratch, data):
     """Reads and resumes a damaged folder whose runs are complete."""
     copy = RunFolder(copy_folder(folder.path, scratch))
     damage_folder(copy.path, data.draw)
-    try:
-        results = report.load(copy)
-        assert report.markdown(report.accuracy_tables(results))
-    except FedsimError as error:
-        check_line(error)
-    try:
-        if all(run.is_complete for run in copy.runs()):
-            run_plan(plan, copy.path)
-    except FedsimError as error:
-        check_line(error)
+    for use in (
+        lambda: report.markdown(report.accuracy_tables(report.load(copy))),
+        lambda: all(run.is_complete for run in copy.runs()) and run_plan(plan, copy.path),
+    ):
+        try:
+            use()
+        except FedsimError as error:
+            check_line(error)
 
 
 @fuzz(300)
@@ -129,10 +147,7 @@ def test_arrays(tmp_path_factory, scratch, data):
     x, y = rng.normal(size=(25, 2)).astype(np.float32), np.arange(25) % 3
     np.savez(path, x=x[:20], y=y[:20], x_test=x[20:], y_test=y[20:], **ids)
     path.write_bytes(damage_bytes(path.read_bytes(), data.draw))
-    try:
-        check_valid(read(path))
-    except DataError as error:
-        check_line(error)
+    check_read(lambda: read(path))
 
 
 @fuzz(200)
@@ -147,10 +162,7 @@ def test_tables(suffix, scratch, data):
     )
     (pq.write_table if suffix == ".parquet" else csv.write_csv)(rows, path)
     path.write_bytes(damage_bytes(path.read_bytes(), data.draw))
-    try:
-        check_valid(split_test(table.table(0, path=str(path), label="y", client="site"), None, rng))
-    except DataError as error:
-        check_line(error)
+    check_read(lambda: split_test(table.table(0, path=str(path), label="y", client="site"), None, rng))
 
 
 @fuzz(100)
@@ -168,11 +180,7 @@ def test_hugging_face_folders(columns, tmp_path_factory, scratch, data):
         datasets.Dataset.from_dict(rows).save_to_disk(source)
     copy = copy_folder(source, scratch)
     damage_folder(copy, data.draw)
-    try:
-        raw = huggingface(0, path=str(copy), **columns)
-        check_valid(split_test(raw, None, np.random.default_rng(0)))
-    except (ConfigError, DataError) as error:
-        check_line(error)
+    check_read(lambda: split_test(huggingface(0, path=str(copy), **columns), None, np.random.default_rng(0)))
 
 
 @pytest.fixture(scope="module")
@@ -190,10 +198,7 @@ def leaf_files(tmp_path_factory):
 def test_leaf_folders(leaf_files, scratch, data):
     copy = copy_folder(leaf_files, scratch)
     damage_folder(copy, data.draw)
-    try:
-        check_valid(read_folder(copy))
-    except DataError as error:
-        check_line(error)
+    check_read(lambda: read_folder(copy))
 
 
 @pytest.fixture(scope="module")
@@ -221,10 +226,7 @@ def test_prepared_sets(prepared_files, scratch, data):
         patch.setenv("TFDS_DATA_DIR", str(copy_folder(source / "tfds", scratch)))
         patch.setenv("FEDSIM_CACHE_DIR", str(scratch / "cache"))
         damage_folder(scratch / "femnist", data.draw)
-        try:
-            check_valid(prepared.load("femnist"))
-        except FedsimError as error:
-            check_line(error)
+        check_read(lambda: prepared.load("femnist"))
 
 
 @fuzz(100)
@@ -239,15 +241,3 @@ def test_caches(prepared_files, scratch, data):
         loaded = prepared.load("femnist")
         for name in ("x", "y", "x_test", "y_test", "client_ids", "test_client_ids", "client_names"):
             np.testing.assert_array_equal(getattr(loaded, name), getattr(raw, name))
-
-
-def check_valid(raw: RawDataset) -> None:
-    """Checks that inputs, labels and client ids are consistent."""
-    assert len(raw.x) == len(raw.y) > 0
-    assert len(raw.x_test) == len(raw.y_test)
-    if raw.num_classes:
-        assert 0 <= raw.y.min() <= raw.y.max() < raw.num_classes
-    else:
-        assert np.isfinite(raw.y).all()
-    if raw.client_ids is not None:
-        assert len(raw.client_ids) == len(raw.y)
