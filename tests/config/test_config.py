@@ -210,6 +210,9 @@ def test_points_are_unresolved_values():
     ]
 
 
+ATTACKED = {"attack.kind": "ipm", "attack.fraction": 0.2}
+
+
 @pytest.mark.parametrize(
     ("first", "second", "are_equal"),
     [
@@ -235,6 +238,8 @@ def test_points_are_unresolved_values():
         ({"fedprox.mu": 0.5}, {}, True),
         ({"data.partition": "natural", "data.num_clients": 9}, {"data.partition": "natural"}, True),
         ({"fedprox.mu": 0.5, "client.algorithm": "fedprox"}, {"client.algorithm": "fedprox"}, False),
+        ({"attack.fraction": 0.1}, {}, True),  # there is no attack
+        ({"attack.kind": "ipm", "attack.fraction": 0.2, "corruption.fraction": 0.3}, ATTACKED, True),
     ],
 )
 def test_keys_without_effect_do_not_distinguish_runs(first, second, are_equal):
@@ -346,9 +351,6 @@ def test_keywords_are_keys_and_sweeps_are_explicit():
     assert tables["server"]["num_rounds"] == 9  # the argument is not changed
     (run,) = fedsim.load({}, record__models=True, corruption__clients=[3, 1], corruption__kind="noisy").runs()
     assert (run.record.models, run.corruption.clients) == (True, (1, 3))
-    sizes = lambda value: [setting(run, "mlp.hidden_sizes") for run in fedsim.load({}, mlp__hidden_sizes=value).runs()]
-    assert sizes([8, 4]) == sizes((8, 4)) == [(8, 4)]
-    assert sizes(fedsim.sweep([[8], [8, 4]])) == [(8,), (8, 4)]
     swept = {"server": {"aggregator": fedsim.sweep(["rfa", "arfl"])}, "seed": fedsim.sweep(range(2))}
     assert [(r.server.aggregator, r.seed) for r in fedsim.load(swept).runs()] == [
         ("rfa", 0),
@@ -359,18 +361,13 @@ def test_keywords_are_keys_and_sweeps_are_explicit():
     momenta = fedsim.load({}, client__momentum=fedsim.sweep([None, 0.9]))
     assert [run.client.momentum for run in momenta.runs()] == [None, 0.9]
     assert parse(momenta.dump()).runs() == momenta.runs()  # TOML has no null
-    with pytest.raises(ConfigError, match=r"seed: .*got \[0, 1\]; .*fedsim\.sweep"):
-        fedsim.load({}, seed=[0, 1])
     for rule in (fedsim.aggregators.median(), fedsim.aggregators.median, fedsim.sweep([fedsim.aggregators.median()])):
         with pytest.raises(ConfigError, match=r'an object of Python; give its name, .*"file\.py:function"$'):
             fedsim.load({}, server__aggregator=rule)
     with pytest.raises(ConfigError, match=r"client\.epochs: .*got '3'"):
         fedsim.load({}, client__epochs="3")  # text is not parsed
-    with pytest.raises(ConfigError, match=r"unknown key server\.rounds"):
-        fedsim.load({}, server__rounds=3)
-    for preset in ("small", 3):
-        with pytest.raises(ConfigError, match=f'^preset: .* got "{preset}"'):
-            fedsim.load({}, preset=preset)
+    with pytest.raises(ConfigError, match=r'^preset: .* got "3"'):
+        fedsim.load({}, preset=3)
     with pytest.raises(ConfigError, match=r"keys must be text, got 1"):
         fedsim.load({1: 2})
     with pytest.raises(ConfigError, match=r"source: .* got \[1\]"):

@@ -167,6 +167,8 @@ def test_lists_of_names(folder):
     assert (run.server.pre_aggregators, run.section("clip")) == (("rules.py:clip",), {"radius": 0.5})
     (run,) = parse("", {"server.pre_aggregators": ["rules.py:clip"], "clip.radius": 2}).runs()
     assert run.section("clip") == {"radius": 2.0}
+    for one in (("server.pre_aggregators = 'rules.py:clip'",), ("", {"server.pre_aggregators": "rules.py:clip"})):
+        assert parse(*one).runs()[0].server.pre_aggregators == ("rules.py:clip",)
     swept = parse("[[sweep]]\nserver.pre_aggregators = [[], ['rules.py:clip']]").runs()
     assert [run.server.pre_aggregators for run in swept] == [(), ("rules.py:clip",)]
 
@@ -319,10 +321,3 @@ def sweep(*, tau: Annotated[float, "x"] = 1.0):
 def test_values_that_the_sweep_replaces_may_be_invalid():
     experiment = parse("[data]\nnum_clients = 5\n[[sweep]]\nserver.cohort_size = [2, 5]")
     assert [config.server.cohort_size for config in experiment.runs()] == [2, 5]
-
-
-def test_one_name_is_a_list_of_one(folder):
-    (config,) = parse("[server]\npre_aggregators = 'rules.py:clip'").runs()
-    assert config.server.pre_aggregators == ("rules.py:clip",)
-    (config,) = parse("", {"server.pre_aggregators": "rules.py:clip"}).runs()
-    assert config.server.pre_aggregators == ("rules.py:clip",)

@@ -85,60 +85,40 @@ class Pairs:
         return X[i], Y[i]
 
 
-@pytest.mark.parametrize(
-    ("x", "message"),
-    [
-        (Pairs(), r"x must be one array, got Pairs .* x, y = map\(np\.stack, zip\(\*pairs\)\)"),
-        (iter(X), "x must be one array, got .*iterator"),
-        ([[1.0], [1.0, 2.0]] * 3, "x must be one array, got list"),
-        (np.ma.array(X, mask=np.eye(6, 2)), "x must have no masked values"),
-        ([np.ma.array([1, 2], mask=[0, 1])] * 6, "x must have no masked values"),
-        (X.astype(str), r"inputs must be numbers, got <U32; .*astype\(float\)"),
-    ],
-)
-def test_inputs_that_are_no_numbers_raise(x, message):
-    with pytest.raises(DataError, match=message):
-        fedsim.from_arrays(x, Y)
-
-
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        (np.ma.array(Y, mask=Y == 1), "y must have no masked values"),
-        (np.asarray(list("abcabc")), r"must be integer classes, got <U1; .*np\.unique"),
-        (Y.astype(float), r"must be integers for classes, .* use y\.astype\(int\) .*, or num_classes = 0"),
-        (np.eye(3, dtype=int)[Y], r"got one-hot labels \[M, 3\]; use y\.argmax\(axis=1\)"),
-        (Y - 1, r"must be 0 to 1, got -1 to 1; .*np\.unique"),
-        (Y.astype("M8[s]"), "must be integer classes, got datetime64"),
-    ],
-)
-def test_labels_that_are_no_classes_raise(y, message):
-    with pytest.raises(DataError, match=message):
-        fedsim.from_arrays(X, y)
-
-
 MISSING = "must name the client of each example, got NaN, None or a blank text"
 MIXED = "must be all texts, or all numbers, got numbers and texts"
 
 
 @pytest.mark.parametrize(
-    ("ids", "message"),
+    ("arguments", "message"),
     [
-        ([1, "1"] * 3, MIXED),
-        ([1, None] * 3, MISSING),
-        (["a", None] * 3, MISSING),
-        (["a", " "] * 3, MISSING),
-        ([b"a", b""] * 3, MISSING),
-        (["a", float("nan")] * 3, MISSING),
-        (np.array([0, 0, 0, 1, 1, np.nan]), MISSING),
-        (np.asarray(["2020-01-01", "NaT"] * 3, "M8[D]"), MISSING),
-        (np.ma.array(Y, mask=Y == 1), "client ids must have no masked values"),
-        (["a"] * 6, "must name several clients, got a for all examples; leave them out"),
+        ((Pairs(), Y), r"x must be one array, got Pairs .* x, y = map\(np\.stack, zip\(\*pairs\)\)"),
+        ((iter(X), Y), "x must be one array, got .*iterator"),
+        (([[1.0], [1.0, 2.0]] * 3, Y), "x must be one array, got list"),
+        ((np.ma.array(X, mask=np.eye(6, 2)), Y), "x must have no masked values"),
+        (([np.ma.array([1, 2], mask=[0, 1])] * 6, Y), "x must have no masked values"),
+        ((X.astype(str), Y), r"inputs must be numbers, got <U32; .*astype\(float\)"),
+        ((X, np.ma.array(Y, mask=Y == 1)), "y must have no masked values"),
+        ((X, np.asarray(list("abcabc"))), r"must be integer classes, got <U1; .*np\.unique"),
+        ((X, Y.astype(float)), r"must be integers for classes, .* use y\.astype\(int\) .*, or num_classes = 0"),
+        ((X, np.eye(3, dtype=int)[Y]), r"got one-hot labels \[M, 3\]; use y\.argmax\(axis=1\)"),
+        ((X, Y - 1), r"must be 0 to 1, got -1 to 1; .*np\.unique"),
+        ((X, Y.astype("M8[s]")), "must be integer classes, got datetime64"),
+        ((X, Y, [1, "1"] * 3), MIXED),
+        ((X, Y, [1, None] * 3), MISSING),
+        ((X, Y, ["a", None] * 3), MISSING),
+        ((X, Y, ["a", " "] * 3), MISSING),
+        ((X, Y, [b"a", b""] * 3), MISSING),
+        ((X, Y, ["a", float("nan")] * 3), MISSING),
+        ((X, Y, np.array([0, 0, 0, 1, 1, np.nan])), MISSING),
+        ((X, Y, np.asarray(["2020-01-01", "NaT"] * 3, "M8[D]")), MISSING),
+        ((X, Y, np.ma.array(Y, mask=Y == 1)), "client ids must have no masked values"),
+        ((X, Y, ["a"] * 6), "must name several clients, got a for all examples; leave them out"),
     ],
 )
-def test_client_ids_that_name_no_clients_raise(ids, message):
+def test_inputs_labels_and_clients_that_may_be_misread_raise(arguments, message):
     with pytest.raises(DataError, match=message):
-        fedsim.from_arrays(X, Y, ids)
+        fedsim.from_arrays(*arguments)
 
 
 @pytest.mark.parametrize(

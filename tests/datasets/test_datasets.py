@@ -204,24 +204,34 @@ def make_arrays(y, y_test, **changes):
     return {"x": x, "y": y, "client_ids": [0, 0, 1, 1], "x_test": x[:2], "y_test": y_test} | changes
 
 
-def test_float_labels_are_regression_targets():
-    dataset = fedsim.from_arrays(**make_arrays(np.asarray([0.5, 2, -1, 3]), np.asarray([1.5, 0])))
-    assert (dataset.num_classes, dataset.spec.targets, dataset.spec.num_outputs) == (0, "numbers", 1)
-    assert dataset.train.y.dtype == dataset.y_test.dtype == np.float32
-    assert dataset.train.y.tolist() == [0.5, 2, -1, 3]
-    num_examples = fedsim.from_arrays(**make_arrays(np.asarray([5, 2, 1, 3]), np.asarray([1, 0]), num_classes=0))
-    assert num_examples.train.y.dtype == np.float32
-
-
-@pytest.mark.parametrize(("dtype", "num_classes", "num_outputs"), [(int, 12, 12), (float, 0, 3), (np.uint8, 12, 12)])
-def test_multiple_labels_per_example(dtype, num_classes, num_outputs):
-    y = np.arange(12).reshape(4, 3).astype(dtype)
-    y = y + 0.5 if num_classes == 0 else y  # whole numbers may be classes
-    dataset = fedsim.from_arrays(**make_arrays(y, y[:2], client_ids=[1, 0, 1, 0]))
+@pytest.mark.parametrize(
+    ("y", "options", "num_classes", "num_outputs"),
+    [
+        (np.asarray([0.5, 2, -1, 3]), {}, 0, 1),
+        (np.asarray([5, 2, 1, 3]), {"num_classes": 0}, 0, 1),
+        (np.arange(12).reshape(4, 3), {}, 12, 12),
+        (np.arange(12, dtype=np.uint8).reshape(4, 3), {}, 12, 12),
+        (np.arange(12).reshape(4, 3) + 0.5, {}, 0, 3),
+    ],
+)
+def test_labels_are_classes_or_numbers(y, options, num_classes, num_outputs):
+    """One or several for each example."""
+    dataset = fedsim.from_arrays(**make_arrays(y, y[:2], client_ids=[1, 0, 1, 0], **options))
     assert dataset.train.y.tolist() == y[[1, 3, 0, 2]].tolist()
-    assert dataset.spec.target_shape == (3,)
+    assert (dataset.spec.targets, dataset.spec.target_shape) == ("classes" if num_classes else "numbers", y.shape[1:])
     assert (dataset.num_classes, dataset.spec.num_outputs) == (num_classes, num_outputs)
-    assert dataset.train.y.dtype == (np.int32 if num_classes else np.float32)
+    assert dataset.train.y.dtype == dataset.y_test.dtype == (np.int32 if num_classes else np.float32)
+
+
+@pytest.mark.parametrize("wide", [np.float64, np.longdouble, np.int64, np.uint64])
+def test_inputs_become_those_of_32_bits(wide):
+    x = np.asarray([[0, 2**31 - 1], [5, 7]] * 5, wide)
+    x = x / 10 if wide in (np.float64, np.longdouble) else x
+    dataset = fedsim.from_arrays(x, np.arange(10) % 2, x_test=x, y_test=np.arange(10) % 2)
+    check_dataset(dataset)
+    narrow = np.float32 if x.dtype.kind == "f" else np.int32
+    assert dataset.train.x.dtype == dataset.x_test.dtype == narrow
+    np.testing.assert_array_equal(dataset.train.x, x.astype(narrow))
 
 
 def test_inputs_are_inferred_from_their_shape_unless_given():
@@ -252,21 +262,3 @@ def test_wrong_types_and_client_ids_raise():
         canonicalize(replace(raw, client_ids=np.asarray(["a", "b", "c"])))
     with pytest.raises(DataError, match="client ids must be integers >= 0"):
         canonicalize(replace(raw, client_ids=np.asarray([-1, 0, 1])))
-
-
-def test_float64_becomes_float32():
-    raw = canonicalize(
-        replace(make_raw([0, 1, 0]), x=np.zeros((3, 2)), x_test=np.zeros((1, 2), np.float32), y_test=np.zeros(1, int))
-    )
-    assert raw.x.dtype == raw.x_test.dtype == np.float32
-    extended = canonicalize(replace(raw, x=np.full((3, 2), 0.1, np.longdouble)))
-    np.testing.assert_array_equal(extended.x, np.full((3, 2), 0.1, np.float32))
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
-def test_64_bit_integers_become_32_bit_ones(dtype):
-    x = np.asarray([[0, 2**31 - 1], [5, 7]] * 5, dtype)
-    dataset = fedsim.from_arrays(x, np.arange(10) % 2, x_test=x, y_test=np.arange(10) % 2)
-    check_dataset(dataset)
-    assert dataset.train.x.dtype == np.int32
-    np.testing.assert_array_equal(dataset.train.x, x)

@@ -243,17 +243,21 @@ def test_feature_noise_leaves_the_test_set_clean():
     assert fedsim.Partition is Partition
 
 
+POSITIONS = "examples must be positions from 0 to 1 of those of example"
+
+
 @pytest.mark.parametrize(
-    ("x", "message"),
+    ("partition", "message"),
     [
-        (np.zeros((2, 1), np.float64), r"must be float32 \(2, 1\) as in example, got float64 \(2, 1\)"),
-        (np.zeros((3, 1), np.float32), r"must be float32 \(2, 1\) as in example, got float32 \(3, 1\)"),
-        (np.full((2, 1), np.nan, np.float32), "must be finite, got NaN or infinity"),
+        ({"x": np.zeros((2, 1))}, r"inputs must be float32 \(2, 1\) as in example, got float64 \(2, 1\)"),
+        ({"x": np.zeros((3, 1), np.float32)}, r"inputs must be float32 \(2, 1\) as in example, got float32 \(3, 1\)"),
+        ({"x": np.full((2, 1), np.nan, np.float32)}, "inputs must be finite, got NaN or infinity"),
+        *(({"examples": np.asarray(examples)}, POSITIONS) for examples in ([0, 2], [-1, 0], [0.0, 1.0], [[0, 1]])),
     ],
 )
-def test_wrong_inputs_of_a_partition_raise(x, message):
-    with pytest.raises(DataError, match=rf"^data\.partition: inputs {message}"):
-        make_federated_dataset(make_raw(np.arange(2)), Partition(np.arange(2), x))
+def test_wrong_inputs_or_positions_of_a_partition_raise(partition, message):
+    with pytest.raises(DataError, match=rf"^data\.partition: {message}"):
+        make_federated_dataset(make_raw(np.arange(2)), Partition(np.arange(2), **partition))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64])
@@ -264,14 +268,6 @@ def test_a_partition_may_repeat_examples_and_leave_some_out(dtype):
     assert data.x[:, 0].tolist() == [13, 14, 13, 10, 13]
     assert data.y.tolist() == [3, 4, 3, 0, 3]
     assert data.num_examples.tolist() == [2, 3]
-
-
-@pytest.mark.parametrize("examples", [[0, 2], [-1, 0], [0.0, 1.0], [[0, 1]]])
-def test_wrong_positions_of_a_partition_raise(examples):
-    with pytest.raises(
-        DataError, match=r"^data\.partition: examples must be positions from 0 to 1 of those of example"
-    ):
-        make_federated_dataset(make_raw(np.arange(2)), Partition(np.arange(2), examples=np.asarray(examples)))
 
 
 @pytest.mark.parametrize(

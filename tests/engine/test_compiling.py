@@ -6,7 +6,6 @@ from collections import deque
 from types import SimpleNamespace
 
 import jax
-import numpy as np
 import pytest
 
 import fedsim
@@ -138,11 +137,5 @@ def test_llvm_level_unless_xla_flags_set_one(plan, monkeypatch):
     patched = lambda self, options=None: given.append(options) or compile_(self, options)
     monkeypatch.setattr(jax.stages.Lowered, "compile", patched)
     clear_programs()
-    host_inputs = make_inputs(plan.groups[0], plan.families[0])
-    programs = trace(host_inputs)
-    inputs = host_inputs.place()
-    executables, _ = programs.compile()
+    trace(make_inputs(plan.groups[0], plan.families[0])).compile()
     assert given == [{"xla_backend_optimization_level": "1"}] * 3
-    states = executables.init(inputs.shared, inputs.batches[0])
-    states, _ = executables.chunk(states, inputs.shared, inputs.batches[0], np.int32(1))
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(states.variables))

@@ -182,10 +182,10 @@ def test_splits_share_a_program(directory):
     assert len(plan.groups) == 2
     assert len(set(plan.families)) == 1
     folder = run_plan(plan, directory / "splits")
-    for seed in range(2):
-        expected = run_plan(make_plan(parse(FAMILY, {"data.seed": seed})), directory / f"split-{seed}")
-        for kind in ("rounds", "clients"):
-            assert rows(expected, kind, range(1)).equals(rows(folder, kind, range(seed, seed + 1)))
+    seed = int(np.argmin([dataset.max_num_examples for dataset in plan.datasets.values()]))  # whose program is another
+    expected = run_plan(make_plan(parse(FAMILY, {"data.seed": seed})), directory / "split")
+    for kind in ("rounds", "clients"):
+        assert rows(expected, kind, range(1)).equals(rows(folder, kind, range(seed, seed + 1)))
 
 
 def test_splits_with_targeted_labels_share_a_program_if_their_test_sets_have_equal_classes():

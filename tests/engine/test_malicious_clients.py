@@ -99,11 +99,3 @@ def test_refuses(text, match):
     fraction = "" if "attack.fraction" in text else "attack.fraction = 0.5\n"
     with pytest.raises(ConfigError, match=match):
         make_plan(parse(f"attack.kind = 'ipm'\n{fraction}{text}"))
-
-
-def test_keys_without_effect_are_at_their_defaults():
-    plain = parse("corruption.kind = 'shuffling'\ncorruption.fraction = 0.3\n").runs()
-    assert parse("corruption.kind = 'shuffling'\ncorruption.fraction = 0.3\nattack.fraction = 0.1\n").runs() == plain
-    alone = parse("attack.kind = 'ipm'\nattack.fraction = 0.2\ncorruption.fraction = 0.3\n").runs()
-    assert alone == parse("attack.kind = 'ipm'\nattack.fraction = 0.2\n").runs()
-    assert alone[0].corruption.fraction == 0

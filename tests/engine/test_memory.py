@@ -25,9 +25,9 @@ batch_size = 64
 num_rounds = 1
 [engine]
 client_width = 1
-run_width = 4
+run_width = 2
 [[sweep]]
-seed = [0, 1, 2, 3]
+seed = [0, 1]
 """
 
 
@@ -66,7 +66,7 @@ def test_bytes_of_a_tree_are_those_of_its_arrays():
 
 
 def test_a_group_that_does_not_fit_names_widths_that_do(tmp_path, monkeypatch):
-    """As on a device with no memory left, and on one with what two runs in lockstep need."""
+    """As on a device with no memory left, and on one with what a run needs."""
     plan = make_plan(parse(LOCKSTEP))
     needs, peak = [], memory.peak
 
@@ -78,12 +78,12 @@ def test_a_group_that_does_not_fit_names_widths_that_do(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "free_bytes", lambda: 0)
     with pytest.raises(ConfigError, match=r"^engine\.client_width: .*use a smaller model"):
         run_plan(plan, tmp_path / "none")
-    four, two, one = needs
-    assert four > two > one
-    monkeypatch.setattr(devices, "free_bytes", lambda: two)
-    message = r"1 clients x 4 runs in lockstep need .*; use engine\.client_width = 1 and engine\.run_width = 2,"
+    two, one = needs
+    assert two > one
+    monkeypatch.setattr(devices, "free_bytes", lambda: one)
+    message = r"1 clients x 2 runs in lockstep need .*; use engine\.client_width = 1 and engine\.run_width = 1,"
     with pytest.raises(ConfigError, match=message):
-        run_plan(plan, tmp_path / "two")
+        run_plan(plan, tmp_path / "one")
 
 
 @pytest.mark.parametrize(("size", "text"), [(20 * 2**20, "20 MiB"), (3.1 * 2**30, "3.1 GiB"), (0, "0 MiB")])

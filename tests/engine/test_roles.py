@@ -115,11 +115,6 @@ def test_a_setting_reaches_what_its_role_says(key, name):
         check_roles(field.name, *changed(base | needed, field.name), data_of(False)[0])
 
 
-def test_a_setting_without_effect_changes_no_id():
-    base = {"server.aggregator": "arfl", "arfl.lam": 1.0}
-    assert resolve(base | {"arfl.target": 2}) == resolve(base)
-
-
 def lowered(values) -> list[str]:
     """The programs of a run before they are compiled, as text."""
     config = resolve(values)

@@ -153,13 +153,12 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
         who = [np.asarray(run.read_data()["corrupted"]).sum() for run in folder.runs()]
         return np.reshape(folder.read("rounds")["test_loss"].to_list(), (-1, 4)), who
 
-    (at_once, second, third), who = losses("all", "[[sweep]]\ncorruption.start_round = [0, 2, 3]\n")
-    (early, same), _ = losses("ends", "[[sweep]]\ncorruption.end_round = [1, 0]\n")
-    assert compiled == [3, 2]
-    np.testing.assert_allclose(same, at_once, rtol=1e-3)
+    sweeps = "[[sweep]]\ncorruption.start_round = [0, 2, 3]\n[[sweep]]\ncorruption.end_round = [1]\n"
+    (at_once, second, third, early), who = losses("all", sweeps)
+    assert compiled == [4]
     np.testing.assert_allclose(early[:2], at_once[:2], rtol=1e-3)
     assert early[2] != at_once[2]
-    assert who == [3, 3, 3]
+    assert who == [3, 3, 3, 3]
     assert second[:2].tolist() == third[:2].tolist()
     assert second[1] != at_once[1]
     assert second[2] != third[2]
