@@ -92,19 +92,6 @@ def test_labels_that_are_ids_raise(tmp_path):
         leaf.read_folder(tmp_path)
 
 
-def test_float_features(tmp_path):
-    write_leaf(
-        tmp_path / "train" / "a.json",
-        {"a": {"x": [[0.5, -1.0, 2.0]], "y": [0]}, "b": {"x": [[0.0, 1.0, 1.0]], "y": [1]}},
-    )
-    write_leaf(tmp_path / "test" / "a.json", {"a": {"x": [[1.0, 0.0, 0.0]], "y": [0]}})
-    raw = leaf.read_folder(tmp_path)
-    assert raw.x.dtype == raw.x_test.dtype == np.float32
-    assert raw.inputs == "vector"
-    np.testing.assert_allclose(raw.x, [[0.5, -1, 2], [0, 1, 1]])
-    np.testing.assert_allclose(raw.x_test, [[1, 0, 0]])
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -323,7 +323,7 @@ def server(tmp_path):
             pass
 
     httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder))
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{httpd.server_port}", folder
     httpd.shutdown()
     httpd.server_close()

@@ -28,6 +28,7 @@ def shown(**environment):
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_programs_are_kept_in_a_bounded_folder(tmp_path):
     place, size = shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
     assert place.startswith(str(tmp_path / "programs" / "cpu-"))

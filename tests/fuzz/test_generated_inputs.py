@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fuzz.generated import calls, leaf, memory, pictures, tables
+from tests.fuzz.generated import leaf, memory, pictures, tables
 from tests.fuzz.generated.cases import HAS_DATASETS
 
 READERS = {
@@ -20,7 +20,6 @@ READERS = {
     "texts": leaf.texts,
     "from_arrays": memory.memory,
     "npz": partial(memory.memory, is_file=True),
-    "apply": calls.calls,
 }
 if HAS_DATASETS:  # the extra huggingface
     READERS |= {"huggingface": partial(tables.tables, container="huggingface"), "pictures": pictures.pictures}

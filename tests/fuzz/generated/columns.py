@@ -43,7 +43,7 @@ REFUSED: dict[str, Callable[[np.ndarray], Any]] = {
     "NaT": lambda n: pd.to_datetime(np.where(n == 1, None, "2024-01-01")),
     "complex": lambda n: n + 1j,
     "bytes": lambda n: [bytes([k + 65]) for k in n],
-    "lists": lambda n: [[int(k)] for k in n],
+    "ragged lists": lambda n: [[int(k)] * (1 + int(k == 2)) for k in n],
     "mixed": lambda n: [int(k) if k else "a" for k in n],
     "timedelta": lambda n: pd.to_timedelta(n, "D"),
 }
