@@ -9,30 +9,17 @@ import jax
 import pytest
 
 import fedsim
-from fedsim.config.toml import parse
-from fedsim.engine import compiling, make_plan, run_plan
+from fedsim.engine import compiling, run_plan
 from fedsim.engine.compiling import BackgroundCompiler, clear_programs, trace
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.placement import make_inputs
-
-TWO_GROUPS = """
-[data]
-num_clients = 4
-num_train = 40
-num_test = 20
-[mlp]
-hidden_sizes = [4]
-[server]
-cohort_size = 2
-num_rounds = 2
-[[sweep]]
-client.epochs = [1, 2]
-"""
+from tests.engine.test_store import plan_of
 
 
 @pytest.fixture(scope="module")
 def plan():
-    return make_plan(parse(TWO_GROUPS))
+    """Two groups with a program each."""
+    return plan_of([0], client__epochs=fedsim.sweep([1, 2]))
 
 
 def test_a_started_group_is_not_compiled_again(plan):
@@ -98,8 +85,7 @@ def test_a_program_with_a_plugin_is_not_kept(lowered, tmp_path, monkeypatch):
 def test_programs_of_a_plan_are_kept_until_it_ends(lowered, tmp_path, monkeypatch):
     """Two families in turn, more than are kept between runs."""
     monkeypatch.setattr(compiling, "_recent", deque(maxlen=1))
-    changes = {"data.seed": fedsim.sweep([0, 1]), "client.epochs": fedsim.sweep([1, 2])}
-    plan = make_plan(parse(TWO_GROUPS[: TWO_GROUPS.index("[[sweep]]")], changes | {"server.num_rounds": 0}))
+    plan = plan_of([0], data__seed=fedsim.sweep([0, 1]), client__epochs=fedsim.sweep([1, 2]), server__num_rounds=0)
 
     class Collect(fedsim.Callback):
         def on_end(self):

@@ -13,22 +13,7 @@ from fedsim.engine.layout import Machine
 from fedsim.errors import ConfigError
 from fedsim.models import MLP
 from tests.conftest import make_dataset
-
-LOCKSTEP = """
-[data]
-num_clients = 10
-[mlp]
-hidden_sizes = [64]
-[client]
-batch_size = 64
-[server]
-num_rounds = 1
-[engine]
-client_width = 1
-run_width = 2
-[[sweep]]
-seed = [0, 1]
-"""
+from tests.engine.test_fitting import LOCKSTEP
 
 
 @pytest.mark.parametrize("size", [8, 512])
@@ -67,7 +52,7 @@ def test_bytes_of_a_tree_are_those_of_its_arrays():
 
 def test_a_group_that_does_not_fit_names_widths_that_do(tmp_path, monkeypatch):
     """As on a device with no memory left, and on one with what a run needs."""
-    plan = make_plan(parse(LOCKSTEP))
+    plan = make_plan(parse(LOCKSTEP, {"engine.client_width": 1, "engine.run_width": 2, "seed": fedsim.sweep([0, 1])}))
     needs, peak = [], memory.peak
 
     def recorded(programs):
