@@ -157,23 +157,20 @@ def test_missing_examples_raise(femnist):
         prepared.load("femnist")
 
 
-def test_a_failed_preparation_leaves_nothing(femnist_files, data_dirs):
-    (femnist_files[0] / "test" / "a.json").write_text('{"users"')
+def test_a_failed_preparation_leaves_what_was_there(femnist_files, data_dirs):
+    """Nothing, or the previous set."""
+    prepare, broken = partial(catalog.prepare, "femnist", progress=no_progress), femnist_files[0].parent / "broken"
+    shutil.copytree(femnist_files[0], broken)
+    (broken / "test" / "a.json").write_text('{"users"')
     with pytest.raises(DataError, match=r"a\.json: broken"):
-        catalog.prepare("femnist", femnist_files[0], False, no_progress)
-    assert prepared.find_folder("femnist") is None
+        prepare(broken, False)
     assert {path.name for path in data_dirs[0].iterdir()} <= {"downloads"}
-
-
-@pytest.mark.usefixtures("femnist")
-def test_a_failed_preparation_keeps_the_previous_set(femnist_files):
-    files = femnist_files[0]
-    (files / "test" / "a.json").write_text('{"users"')
+    prepare(femnist_files[0], False)
     with pytest.raises(DataError, match=r"a\.json: broken"):
-        catalog.prepare("femnist", files, True, no_progress)
+        prepare(broken, True)
     assert len(prepared.load("femnist").y) == 8
     with pytest.raises(DataError, match=r"prepared already .* add --force"):
-        catalog.prepare("femnist", files, False, no_progress)
+        prepare(broken, False)
 
 
 def test_the_newest_version_is_read(femnist):

@@ -13,18 +13,9 @@ from fedsim.runs.callbacks import Evaluation, Start
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.trackers import tensorboard
 from tests.conftest import Stop, check_equal, finish_jobs
+from tests.engine.test_store import SMALL
 
-TINY = """
-[data]
-num_clients = 4
-num_train = 40
-num_test = 20
-[mlp]
-hidden_sizes = [4]
-[server]
-cohort_size = 4
-num_rounds = 6
-eval_every = 2
+TINY = f"""{SMALL}
 [[sweep]]
 server.aggregator = ["fedavg", "arfl"]
 client.learning_rate = [0.1, 0.2]
