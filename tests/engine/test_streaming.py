@@ -16,6 +16,22 @@ from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 from tests.engine.test_store import compute
 
+PERSONAL = """
+import jax
+import fedsim
+
+
+def personal():
+    '''Training that is pulled to the client's model of its last round, at first the initial model.'''
+
+    def train(local, client_state, server_state):
+        pull = lambda gradient, params: jax.tree.map(lambda g, p, c: g + 0.5 * (p - c), gradient, params, client_state)
+        trained = local.sgd(pull)
+        return fedsim.LocalResult(trained, trained.params, ())
+
+    return fedsim.Algorithm(lambda params: (params, ()), train, lambda server_state, messages, valid, num_clients: ())
+"""
+
 TABLES = {
     "data": {"num_clients": 30, "num_train": 400, "num_test": 60, "partition": "dirichlet"},
     "dirichlet": {"min_examples": 2},
@@ -63,9 +79,11 @@ def test_rows_are_those_of_data_on_the_device(name, tmp_path):
     check_equal(run_plan(on_device, tmp_path / "device"), run_plan(on_host, tmp_path / "host"))
 
 
-def test_resumes_states_of_clients(tmp_path):
+def test_resumes_states_of_clients(tmp_path, monkeypatch):
     """Also of clients that have not trained, whose state is not zero; as data on the device, which are not resumed."""
-    changes = {"client__algorithm": "ditto", "record__losses": False}
+    (tmp_path / "personal.py").write_text(PERSONAL)
+    monkeypatch.chdir(tmp_path)
+    changes = {"client__algorithm": "personal.py:personal", "corruption__start_round": 2, "record__losses": False}
     compute(plan_of("host", **changes), tmp_path / "stopped", calls=2)
     assert compute(plan_of("host", **changes), tmp_path / "stopped").resumed == [3]
     folder = RunFolder(tmp_path / "stopped")

@@ -60,21 +60,17 @@ def rows_of(x, y):
 def test_validation_data_are_no_clients_and_clean(plan):
     (dataset,) = plan.datasets.values()
     config = plan.runs[0]
-    plain = load_dataset(replace(config, data=replace(config.data, validation_fraction=0.0)))
+    load = lambda **keys: load_dataset(replace(config, data=replace(config.data, **keys)))
+    plain = load(validation_fraction=0.0)
     assert plain.validation is None
     assert len(dataset.validation.y) == 60
     together = np.concatenate([dataset.train.x, dataset.validation.x])
     labels = np.concatenate([dataset.train.y, dataset.validation.y])
     assert rows_of(together, labels) == rows_of(plain.train.x, plain.train.y)
     np.testing.assert_array_equal(dataset.x_test, plain.x_test)
-    with_root = load_dataset(replace(config, data=replace(config.data, root_examples=50)))
-    root_alone = load_dataset(replace(config, data=replace(plain_data(config), root_examples=50)))
+    with_root, root_alone = load(root_examples=50), load(root_examples=50, validation_fraction=0.0)
     np.testing.assert_array_equal(with_root.root.x, root_alone.root.x)  # whatever is kept beside it
     assert dataset_digest(dataset) != dataset_digest(replace(dataset, validation=None))
-
-
-def plain_data(config):
-    return replace(config.data, validation_fraction=0.0)
 
 
 def measure(model, images, labels):
