@@ -82,6 +82,11 @@ def _stack(leaves: list[Any]) -> Any:
     return np.stack(leaves) if isinstance(leaves[0], np.ndarray) else jnp.stack(leaves)
 
 
+def traced_anew(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """`function` inside `jax.jit` with a trace of its own, in which NumPy's random numbers are other constants."""
+    return jax.jit(lambda *arguments: function(*arguments), **options)
+
+
 class Round(NamedTuple):
     """One call of `step(state, *inputs) -> (result, next_state)`."""
 

@@ -35,25 +35,27 @@ def draw_clients(rng: np.random.Generator) -> tuple[Array, Array]:
 
 def draw_report(rng: np.random.Generator, num_examples: Array) -> CohortReport:
     """A cohort of K = `COHORT_SIZE` of the clients with `num_examples` [N] > 0, all valid, with normal updates."""
-    ids = jnp.asarray(rng.permutation(np.flatnonzero(np.asarray(num_examples)))[:COHORT_SIZE], jnp.int32)
+    counts = np.asarray(num_examples)
+    ids = rng.permutation(np.flatnonzero(counts))[:COHORT_SIZE]
     updates = jax.tree.map(
         lambda a: jnp.asarray(0.5 + rng.normal(size=(COHORT_SIZE, *a.shape)), jnp.float32), make_variables()
     )  # with a nonzero mean, which distinguishes sums from means
     losses = jnp.asarray(0.1 + rng.gamma(2.0, size=COHORT_SIZE), jnp.float32)
-    return CohortReport(ids, num_examples[ids], losses, updates, jnp.ones(COHORT_SIZE, bool))
+    numbers = jnp.asarray(ids, jnp.int32), jnp.asarray(counts[ids])
+    return CohortReport(*numbers, losses, updates, jnp.ones(COHORT_SIZE, bool))
 
 
 def draw_reports(rng: np.random.Generator, num_examples: Array) -> dict[str, CohortReport]:
     """Typical and unusual reports by their description."""
     report = draw_report(rng, num_examples)
     with_empty = report._replace(
-        client_ids=report.client_ids.at[2].set(EMPTY_CLIENT), num_examples=report.num_examples.at[2].set(0)
+        client_ids=_with_rows(report.client_ids, 2, EMPTY_CLIENT), num_examples=_with_rows(report.num_examples, 2, 0)
     )
     scale = lambda factor: jax.tree.map(lambda u: factor * u, report.updates)
     return {
         "typical clients": report,
         "large updates": report._replace(updates=scale(1e4)),
-        "a valid client with an infinite loss": report._replace(losses=report.losses.at[4].set(jnp.inf)),
+        "a valid client with an infinite loss": report._replace(losses=_with_rows(report.losses, 4, np.inf)),
         "two invalid clients": invalidate(report, [0, 3], jnp.inf),
         "a client without examples": invalidate(with_empty, [1, 2, 6], jnp.nan),
         "an invalid client with a small loss": invalidate(report, [5], 0.01),
@@ -66,17 +68,24 @@ def draw_reports(rng: np.random.Generator, num_examples: Array) -> dict[str, Coh
 
 def invalidate(report: CohortReport, rows: list[int], loss: float) -> CohortReport:
     """The report with invalid clients in `rows`, as the server sees them."""
-    index = jnp.asarray(rows)
     return report._replace(
-        losses=report.losses.at[index].set(loss),
-        updates=jax.tree.map(lambda u: u.at[index].set(0.0), report.updates),
-        valid=report.valid.at[index].set(False),
+        losses=_with_rows(report.losses, rows, loss),
+        updates=jax.tree.map(lambda u: _with_rows(u, rows, 0.0), report.updates),
+        valid=_with_rows(report.valid, rows, False),
     )
+
+
+def _with_rows(array: Array, rows: int | list[int], value: float) -> Array:
+    """The array with `value` in `rows`, set on the host: operations of JAX one by one are slow."""
+    changed = np.array(array)
+    changed[rows] = value
+    return jnp.asarray(changed)
 
 
 def equalize_updates(report: CohortReport) -> CohortReport:
     """The report with the first client's update for all clients."""
-    return report._replace(updates=jax.tree.map(lambda u: jnp.broadcast_to(u[:1], u.shape), report.updates))
+    first = lambda u: jnp.asarray(np.broadcast_to(np.asarray(u)[:1], u.shape))
+    return report._replace(updates=jax.tree.map(first, report.updates))
 
 
 def make_report(rows: np.ndarray) -> CohortReport:

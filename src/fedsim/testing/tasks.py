@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from fedsim.core.contracts import Task
 from fedsim.core.types import Array, FederatedDataset, Metrics, PyTree, Variables
 from fedsim.testing import require
-from fedsim.testing.clauses import StatefulFunctionCase, by_name, check, vmap
+from fedsim.testing.clauses import StatefulFunctionCase, by_name, check, traced_anew, vmap
 
 KEY = jax.random.key(0)
 BATCH_SIZE, NUM_UNMASKED = 8, 5
@@ -35,7 +35,7 @@ class _Case(StatefulFunctionCase):
         self.is_classification = y.dtype.kind in "iu"
         num_classes = data.num_classes if isinstance(data, FederatedDataset) else 0
         self.largest_label = num_classes - 1 if num_classes else int(y.max()) if self.is_classification else 0
-        self.variables: Variables = task.init(KEY)
+        self.variables: Variables = traced_anew(task.init)(KEY)
         self.value_and_gradient = jax.jit(
             lambda *batch: jax.value_and_grad(self.loss, has_aux=True)(*self.variables, *batch, KEY)
         )
@@ -60,7 +60,7 @@ def _init(case: _Case) -> None:
     require.finite(case.variables, "the initial model")
     require.true(bool(jax.tree.leaves(case.variables.params)), "the initial model must have parameters, got none")
     message = "the same key must give the same model, but a second one differs"
-    require.close(case.task.init(KEY), case.variables, message)
+    require.close(traced_anew(case.task.init)(KEY), case.variables, message)
 
 
 def _loss(case: _Case) -> None:
@@ -93,9 +93,9 @@ def _metrics(case: _Case) -> None:
 
 
 def _deterministic(case: _Case) -> None:
-    first = case.task.metrics(case.variables, case.x, case.y, case.mask)
+    arguments = case.variables, case.x, case.y, case.mask
     message = "the same model and examples must give the same metrics, but a second call differs"
-    require.close(case.task.metrics(case.variables, case.x, case.y, case.mask), first, message)
+    require.close(traced_anew(case.task.metrics)(*arguments), case.metrics(*arguments), message)
 
 
 def _mask(case: _Case) -> None:
