@@ -226,19 +226,6 @@ def test_bfloat16_agrees_within_its_precision(module, example):
     assert np.linalg.norm(bfloat16_flat - flat) < 0.1 * np.linalg.norm(flat)
 
 
-@pytest.mark.parametrize("make", [partial(CharLSTM, 5, 3, 4), partial(MLP, 5, (20, 20))])
-def test_dropout_acts_in_training_only(make):
-    module = make(dropout_rate=0.5)
-    x = jax.random.randint(KEY, (2, 6), 0, 5)
-    task = classification(module, np.asarray(x[0]))
-    variables, y, mask = jax.jit(task.init)(KEY), jnp.asarray([0, 1]), jnp.ones(2, bool)
-    loss = lambda task, seed: float(jax.jit(task.loss)(variables, x, y, mask, jax.random.key(seed))[0])
-    assert len({loss(task, seed) for seed in range(3)}) == 3
-    without_dropout = classification(make(dropout_rate=0.0), np.asarray(x[0]))
-    mean = float(jax.jit(task.metrics)(variables, x, y, mask).loss_sum) / 2
-    assert loss(without_dropout, 0) == pytest.approx(mean, rel=1e-6)
-
-
 @pytest.mark.parametrize("dropout_at", ["inputs", "outputs"])
 def test_dropout_masks_inputs_or_outputs(dropout_at):
     """A mask of inputs is constant over a text, a mask of outputs is not; kept values are scaled by 1 / (1 - rate)."""
@@ -287,16 +274,3 @@ def test_dropout_of_the_perceptron_masks_hidden_units():
         after = layer[f"Dense_{number + 1}"]
         np.testing.assert_allclose(after, layer[f"Dropout_{number}"] @ kernel + bias, atol=1e-5)
     np.testing.assert_array_equal(outputs, layer["Dense_2"])
-
-
-def test_factories_have_an_output_per_class_or_number():
-    image = DataSpec("image", "classes", 7, (32, 32, 1), "uint8")
-    text = DataSpec("text", "classes", 9, (5,), "int8")
-    numbers = DataSpec("vector", "numbers", 0, (4,), "float32", (3,))
-    cases = [("char_lstm", text, 9), ("mlp", numbers, 3), ("logistic", numbers, 3)]
-    cases += [(name, image, 7) for name in ("cifar10_cnn", "femnist_cnn", "resnet18", "lenet", "logistic")]
-    for name, spec, outputs in cases:
-        module = find("model.name", name).make(spec)
-        x = jnp.zeros((2, *spec.shape), jnp.int32 if spec.inputs == "text" else jnp.float32)
-        shape = jax.eval_shape(lambda module=module, x=x: module.init_with_output(KEY, x)[0]).shape
-        assert shape == (2, outputs)

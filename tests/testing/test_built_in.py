@@ -131,7 +131,7 @@ NUMBERS = DataSpec("vector", "numbers", 0, (5,), "float32", (2,))
     ("name", "spec", "values"),
     [
         ("mlp", VECTOR, {}),
-        ("mlp", NUMBERS, {"hidden_sizes": (4,)}),
+        ("mlp", NUMBERS, {"hidden_sizes": (4,), "dropout_rate": 0.5}),
         pytest.param("cifar10_cnn", IMAGE, {}, marks=pytest.mark.slow),
         pytest.param("femnist_cnn", IMAGE, {}, marks=pytest.mark.slow),
         pytest.param("lenet", IMAGE, {}, marks=pytest.mark.slow),
