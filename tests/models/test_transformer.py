@@ -22,10 +22,14 @@ def spec(target_shape=(T,), num_classes=V):
 
 def variables_of(module, scale=3.0):
     """The initial model, with parts of a size at which all of them matter."""
-    variables = classification(module, X[0]).init(jax.random.key(0))
+    variables = jax.jit(classification(module, X[0]).init)(jax.random.key(0))
     rng = np.random.default_rng(1)
     larger = lambda a: jnp.asarray(scale * rng.normal(size=a.shape) / np.sqrt(len(a)), jnp.float32)
     return variables._replace(params=jax.tree.map(larger, variables.params))
+
+
+def outputs_of(module, variables):
+    return jax.jit(classification(module, X[0]).outputs)(variables, X)
 
 
 def forward(params, x, positions, is_tied):
@@ -80,10 +84,9 @@ def test_logits_are_those_of_numpy(positions, is_tied):
     module = transformer(spec(), positions=positions, tied=is_tied, **SIZES)
     variables = variables_of(module)
     expected = forward(variables.params, X, positions, is_tied)
-    actual = classification(module, X[0]).outputs(variables, X)
-    np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(outputs_of(module, variables), expected, rtol=2e-4, atol=2e-4)
     last = transformer(spec(()), positions=positions, tied=is_tied, **SIZES)
-    np.testing.assert_allclose(classification(last, X[0]).outputs(variables, X), expected[:, -1], rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(outputs_of(last, variables), expected[:, -1], rtol=2e-4, atol=2e-4)
 
 
 def test_later_tokens_do_not_matter():
@@ -109,6 +112,6 @@ def test_rotations_keep_lengths_and_see_distances_only():
 
 def test_classes_that_are_no_tokens_need_the_number_of_tokens():
     module = transformer(spec((), num_classes=2), vocabulary_size=V, **SIZES)
-    assert classification(module, X[0]).outputs(variables_of(module), X).shape == (3, 2)
+    assert outputs_of(module, variables_of(module)).shape == (3, 2)
     with pytest.raises(ValueError, match="hidden_size: must be a multiple of 8, twice the heads, got 12"):
         transformer(spec(), hidden_size=12)
