@@ -54,17 +54,14 @@ def cohorts(h, d, scale=1.0):
     return [0.3 + scale * np.random.default_rng(seed).normal(size=(h, d)) for seed in SEEDS]
 
 
-@pytest.mark.parametrize("name", ["median", "trimmed_mean"])
-def test_coordinate_wise_rules_move_to_the_worse_of_two_order_statistics(name):
+def test_coordinate_wise_rules_move_to_the_worse_of_two_order_statistics():
     """An aggregated coordinate grows with each malicious value, so its extremes are at plus and minus infinity."""
     h, f, d = 8, 3, 6
-    rule = rules.median() if name == "median" else rules.trimmed_mean(num_byzantine=f)
-    kept = slice((h + f - 1) // 2, (h + f) // 2 + 1) if name == "median" else slice(f, h)
     best = []
     for x in cohorts(h, d):
-        ends = [np.sort(np.concatenate([x, np.full((f, d), s * 1e9)]), axis=0)[kept].mean(axis=0) for s in (-1, 1)]
+        ends = [np.sort(np.concatenate([x, np.full((f, d), s * 1e9)]), axis=0)[f:h].mean(axis=0) for s in (-1, 1)]
         best.append(np.linalg.norm(np.abs(np.subtract(ends, x.mean(axis=0))).max(axis=0)))
-    np.testing.assert_allclose(distances(rule, f, cohorts(h, d)), best, rtol=1e-4)
+    np.testing.assert_allclose(distances(rules.trimmed_mean(num_byzantine=f), f, cohorts(h, d)), best, rtol=1e-4)
 
 
 def test_a_mean_of_clipped_norms_moves_straight_away():
@@ -146,12 +143,9 @@ def test_next_loss_is_that_of_the_honest_clients_after_the_server_step():
 
 def test_a_round_with_the_loss_as_objective():
     """Through Adam, whose step has no derivative where an update is zero, and through losses on root data."""
-    attack = ascent(objective="loss", num_steps=2)
-    _, without = one_round(fedsim.Attack(), rules.fedavg(), optax.adam(0.1))
-    _, flipped = one_round(fedsim.attacks.sign_flip(), rules.fedavg(), optax.adam(0.1))
-    _, ascended = one_round(attack, rules.fedavg(), optax.adam(0.1))
-    assert ascended > max(without, flipped)
-    assert np.isfinite(one_round(attack, rules.zeno(num_byzantine=1), optax.sgd(0.5))[1])
+    attacks = ascent(objective="loss", num_steps=2), fedsim.attacks.sign_flip()
+    ascended, flipped = (one_round(a, rules.zeno(num_byzantine=1), optax.adam(0.1))[1] for a in attacks)
+    assert ascended > flipped
 
 
 def optimum_of_krum(x, candidates):
@@ -167,18 +161,16 @@ def optimum_of_krum(x, candidates):
     return np.linalg.norm(chosen - x.mean(axis=0), axis=1).max()
 
 
-def test_krum_on_the_line_and_in_the_plane():
-    """Beside all points of a fine grid. In the plane the best region may be an island that no start is in."""
-    rule, side = rules.krum(num_byzantine=1), np.linspace(-6, 6, 401)
-    line, plane = side[:, None], np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-    for points, num_steps, lowest in ((line, 10, 0.99), (plane, 100, 0.8)):
-        x = cohorts(5, points.shape[1])
-        found = distances(rule, 1, x, ascent(num_steps=num_steps)) / [optimum_of_krum(one, points) for one in x]
-        assert found.min() >= lowest, found
-        assert np.median(found) >= 0.99, found
+def test_krum_in_the_plane():
+    """Beside all points of a fine grid; the best region may be an island that no start is in."""
+    rule, side, x = rules.krum(num_byzantine=1), np.linspace(-6, 6, 401), cohorts(5, 2)
+    plane = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    found = distances(rule, 1, x, ascent(num_steps=100)) / [optimum_of_krum(one, plane) for one in x]
+    assert found.min() >= 0.8, found
+    assert np.median(found) >= 0.99, found
 
 
-@pytest.mark.parametrize("name", ["signguard", "multi_krum", "caf"])
+@pytest.mark.parametrize("name", ["signguard", "multi_krum"])
 def test_nowhere_less_damaging_than_attacks_along_a_line(name):
     h, f = 11, 2
     make = getattr(rules, name)
