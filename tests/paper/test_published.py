@@ -55,7 +55,7 @@ def test_each_cell_has_its_runs_and_other_values_have_no_published_number(tmp_pa
     claims = [claim for claim in claims if claim.kind == "published"]
     assert {claim.text for claim in claims} == {*TABLES[table]["cells"]}
     assert {claim.verdict for claim in claims} <= {"agrees", "near", "differs"}
-    others, _ = claims_of(tmp_path / "other", table, data__num_train=20_000)
+    others, _ = claims_of(tmp_path / "other", table, data__num_train=20_000, seed=5)
     others = [claim for claim in others if claim.kind == "published"]
     assert all(", data.num_train = 20000" in claim.text for claim in others)
     assert {claim.verdict for claim in others} == {"-"}
@@ -220,7 +220,7 @@ def test_opt_of_flanders_against_its_program():
 
 @pytest.mark.parametrize("name", ["lie", "min_max", "opt"])
 def test_contract_of_the_attacks_of_flanders(name):
-    check_attack(getattr(load_script(CONFIGS / "attacks.py"), f"flanders_{name}")(num_malicious=2))
+    check_attack(getattr(load_script(CONFIGS / "attacks.py"), f"flanders_{name}")(num_malicious=2), skip="jit")
 
 
 def test_the_best_mu_of_each_run_after_the_first_round(tmp_path):
