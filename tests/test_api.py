@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import polars
 import pytest
-from matplotlib.figure import Figure
 from rich.console import Console
 
 import fedsim
@@ -225,12 +224,6 @@ def test_tables_in_arrow(result):
     """Consumers of Arrow take the tables as they are."""
     pyarrow = pytest.importorskip("pyarrow")
     assert pyarrow.table(result.clients).to_pylist() == result.clients.to_dicts()
-
-
-def test_figures(result):
-    figures = result.figures()
-    assert {"accuracy", "loss"} <= set(figures)
-    assert all(isinstance(figure, Figure) for figure in figures.values())
 
 
 def test_complete_runs_are_not_repeated(result, capsys):

@@ -199,6 +199,10 @@ def adam_step(state, g, p, t, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0):
     return (m, v), m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps) + weight_decay * p
 
 
+def sgd_step(state, g, p, t):
+    return None, g
+
+
 def nesterov_step(state, g, p, t, momentum):
     velocity = momentum * (state or (0.0,))[0] + g
     return (velocity,), g + momentum * velocity
@@ -207,6 +211,7 @@ def nesterov_step(state, g, p, t, momentum):
 @pytest.mark.parametrize(
     ("name", "step", "settings"),
     [
+        ("sgd", sgd_step, {}),
         ("adam", adam_step, {}),
         ("adamw", adam_step, {"b1": 0.7, "b2": 0.9, "eps": 0.01, "weight_decay": 0.3}),
         ("nesterov.py:nesterov", nesterov_step, {"momentum": 0.6}),

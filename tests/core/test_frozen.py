@@ -1,7 +1,5 @@
 """Frozen arrays: arguments of a program, not constants in it, and never trained."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -80,9 +78,3 @@ def test_bind_replaces_the_frozen_arrays(dataset, projection):
     first, second = run(projection, dataset.train), run(-2 * projection, dataset.train)
     assert run._cache_size() == 1
     assert np.abs(first.params - second.params).max() > 1e-3
-
-
-def test_bind_without_frozen_arrays_changes_nothing(dataset):
-    simulation = simulation_of(on_features(jnp.ones((5, WIDTH))), dataset)
-    assert simulation.bind(()) is simulation
-    assert replace(simulation).bind(None).task is simulation.task

@@ -1,4 +1,4 @@
-"""The paper's claims on artificial runs, and Theorem 2 compared with brute force and the rule."""
+"""The paper's claims on artificial runs, and Theorem 2 compared with bisection and the rule."""
 
 from dataclasses import replace
 from itertools import product
@@ -11,6 +11,7 @@ import fedsim
 from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.report import style
 from fedsim.report.claims import NO_VERDICT, call
+from tests.aggregators.test_arfl import by_bisection
 from tests.conftest import load_script
 from tests.paper.run_folders import CORRUPTED, COUNTS, alphas, lambda_runs, read, rule, run, verdicts
 
@@ -245,24 +246,14 @@ def test_fairness(tmp_path):
     assert every[2].measured == "20.0 % and 50.0 %"
 
 
-def brute_force(losses, num_examples, lam):
-    """The minimum of Eq. 6 by bisection on eta of alpha_i = m_i [eta - L_i]_+ / lambda."""
-    lambda_, low, high = lam * num_examples.sum(), losses.min(), losses.max() + lam * num_examples.sum()
-    of = lambda eta: num_examples * np.maximum(eta - losses, 0) / lambda_
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if of(middle).sum() < 1 else (low, middle)
-    return of(low), low
-
-
 @pytest.mark.parametrize("lam", [1e-3, 0.1, 1.0, 100.0])
 def test_theorem_2(lam):
     rng = np.random.default_rng(1)
     num_examples, losses = rng.integers(1, 100, 12), rng.gamma(2.0, size=12).astype(np.float32).astype(float)
     alpha, threshold = weights.compute_optimum(losses, num_examples, lam)
-    expected, eta = brute_force(losses, num_examples, lam)
-    np.testing.assert_allclose(alpha, expected, atol=1e-9)
-    assert threshold == pytest.approx(eta)
+    np.testing.assert_allclose(alpha, by_bisection(losses, num_examples, lam), atol=1e-9)
+    best = losses.argmin()
+    assert threshold == pytest.approx(losses[best] + lam * num_examples.sum() * alpha[best] / num_examples[best])
     ours = arfl_weights(losses.astype(np.float32), num_examples, lam)
     np.testing.assert_allclose(ours.alpha, alpha, rtol=1e-4, atol=1e-6)
     least = weights.compute_objective(alpha, losses, num_examples, lam)
