@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim.aggregators import bulyan, centered_clipping, dnc, krum, norm_clipping
+from fedsim.aggregators import bulyan, centered_clipping, dnc, krum, mda, norm_clipping, smea
 from fedsim.core.types import CohortReport, Variables
 from fedsim.errors import ConfigError
 
@@ -166,11 +166,11 @@ def test_dnc_with_sampled_parameters_drops_colluding_clients():
     np.testing.assert_allclose(weights, ~np.isin(np.arange(11), [1, 5, 7]) / 8, atol=1e-6)
 
 
-@pytest.mark.parametrize("rule", [krum(num_byzantine=2), bulyan(num_byzantine=2), dnc(num_byzantine=2)])
+@pytest.mark.parametrize("rule", [krum, bulyan, dnc, mda, smea])
 def test_outliers_have_no_weight(rule):
     x = updates_of(0)
     x[[2, 6]] = [[1e9], [-2e9]]
-    update, weights, _ = result(rule, report_of(x))
+    update, weights, _ = result(rule(num_byzantine=2), report_of(x))
     honest = np.delete(x, [2, 6], axis=0)
     assert (weights[[2, 6]] == 0).all()
     assert (update >= honest.min(axis=0) - 1e-5).all()
