@@ -67,7 +67,7 @@ def plugin_run(number=0, file="/home/me/my_rules.py", **keys):
     return run("fedavg", 0.3) | {"corruption.kind": "my.things:blank"} | rule | keys
 
 
-def test_plugins_are_labeled_by_their_function_names(tmp_path):
+def test_plugins_are_labeled_by_their_function_names(tmp_path, monkeypatch):
     pre = {"server.pre_aggregators": ["pre.py:clip", "pre.py:pairs"]}
     runs = [plugin_run(number, **{"tau_mean.tau": tau}) for number in range(3) for tau in (0.5, 2.0)]
     results = report.load(make_folder(tmp_path / "a", [*runs, plugin_run(**pre), run("fedavg", 0.3)]))
@@ -82,14 +82,14 @@ def test_plugins_are_labeled_by_their_function_names(tmp_path):
         "tau_mean, λ = 1, server.pre_aggregators=clip + pairs, tau_mean.tau=0.5",
         "FedAvg, server.pre_aggregators=none",
     }
-    assert {"accuracy_over_lam"} <= set(report.figures(results))
-    (pair, *_) = report.differences(results, baseline="/home/me/my_rules.py:tau_mean") or [None]
-    assert pair is None  # FedAvg is in another scenario
-    assert not any("/" in name or ":" in name for name in report.figures(results))
+    figures = report.figures(results)
+    assert "accuracy_over_lam" in figures
+    assert not any("/" in name or ":" in name for name in figures)
+    assert not report.differences(results, baseline="/home/me/my_rules.py:tau_mean")  # FedAvg is in another scenario
+    monkeypatch.setattr(report, "figures", lambda results: {})
     (tmp_path / "a" / "worst.md").touch()  # of an earlier report
     report.write(results, results.folders[0])
     assert not list((tmp_path / "a").glob("worst.*"))
-    assert (tmp_path / "a" / "figures" / "accuracy_over_lam.png").exists()
 
 
 def test_functions_of_the_same_name_are_distinguished(tmp_path):
