@@ -148,13 +148,14 @@ def pretrained(tmp_path_factory):
     return folder, result.rounds["test_accuracy"][-1]
 
 
-@pytest.mark.parametrize("name", ["base.npz", "base.safetensors"])
-def test_runs_start_with_the_base_and_train_adapters_alone(name, pretrained, tmp_path):
+def test_runs_start_with_the_base_and_train_adapters_alone(pretrained, tmp_path):
     folder, accuracy = pretrained
-    tables = TABLES | {"adapter": {"rank": 2, "alpha": 4.0, "base": str(folder / name)}}
-    result = fedsim.run(fedsim.load(tables, seed=fedsim.sweep([0, 1])), out=tmp_path / "run", progress=False)
+    tables = TABLES | {"adapter": {"rank": 2, "alpha": 4.0}}
+    bases = fedsim.sweep([str(folder / name) for name in ("base.npz", "base.safetensors")])
+    experiment = fedsim.load(tables, adapter__base=bases, seed=fedsim.sweep([0, 1]))
+    result = fedsim.run(experiment, out=tmp_path / "run", progress=False)
     rounds = result.rounds
-    assert rounds.filter(round=0)["test_accuracy"].to_list() == [accuracy] * 2
+    assert rounds.filter(round=0)["test_accuracy"].to_list() == [accuracy] * 4
     model = result.model(1)
     assert all("/lora_" in name for name in model.arrays)
     predicted = model(model.dataset.x_test).argmax(axis=1)

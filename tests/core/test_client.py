@@ -1,5 +1,7 @@
 """One client: local SGD and the training loss against a plain float64 loop in NumPy."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -154,14 +156,19 @@ def test_random_order_with_num_first_is_a_prefix(count):
     np.testing.assert_array_equal(first, whole[:, :7])
 
 
+@partial(jax.jit, static_argnums=2)
+def order_and_draws(key, num_examples, length):
+    return random_order(key, num_examples, length), jax.random.uniform(key, (length,))
+
+
 @given(seed=st.integers(0, 2**31 - 1), length=st.sampled_from([1, 7, 96, 512]), share=st.floats(0, 1))
 @settings(max_examples=100)
 def test_random_order_sorts_uniform_draws(seed, length, share):
     """Small orders are sorted as integers: a stable sort of the same draws as numbers gives the same."""
-    key, num_examples = jax.random.key(seed), round(share * length)
-    draws = np.asarray(jax.random.uniform(key, (length,)))[:num_examples]
-    expected = [*np.argsort(draws, kind="stable"), *range(num_examples, length)]
-    assert random_order(key, jnp.int32(num_examples), length).tolist() == expected
+    num_examples = round(share * length)
+    order, draws = order_and_draws(jax.random.key(seed), np.int32(num_examples), length)
+    expected = [*np.argsort(np.asarray(draws)[:num_examples], kind="stable"), *range(num_examples, length)]
+    assert order.tolist() == expected
 
 
 def test_loop_bound_stays_unbatched_under_nested_vmap():
