@@ -57,14 +57,3 @@ def test_results_of_another_device_are_kept(tmp_path):
     assert done.returncode == 1
     assert "device" in done.stderr
     assert json.loads(out.read_text())["device"] == "NVIDIA H100"
-
-
-def test_has_failed(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPT.parent)
-    import accelerator
-
-    assert accelerator.has_failed({"error": "out of memory"})
-    assert accelerator.has_failed({"passed": False})
-    assert not accelerator.has_failed({"passed": True})
-    assert not accelerator.has_failed({"compile_seconds": 1.0})
-    sys.modules.pop("accelerator")

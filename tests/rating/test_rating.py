@@ -26,7 +26,7 @@ from fedsim.runs.folder import RunFolder
 from tests.conftest import load_script
 
 FEW = (
-    {"attack.kind": ["sign_flip", "gaussian"]},
+    {"attack.kind": ["gaussian"]},
     {"attack.kind": ["alie"], "alie.sign": ["plus", "minus"]},
 )
 QUICK = {
@@ -90,7 +90,7 @@ def test_cells_are_means_of_the_worst_attack_of_other_splits(rated):
             chosen_on = of_cell.filter(col("seed").is_in(CHOICE)).group_by("attack.kind", "alie.sign")
             means = chosen_on.agg(col("test_accuracy").mean(), pl.len()).sort("test_accuracy")
             kind, sign, _, number = means.row(0)
-            assert len(means) == 4
+            assert len(means) == 3
             assert number == len(CHOICE)
             assert cell["attack"] == names.get((kind, sign), kind.capitalize().replace("_", " "))
             of_cell = of_cell.filter(col("attack.kind") == kind, col("alie.sign") == sign)
