@@ -10,6 +10,7 @@ import fedsim
 from fedsim import aggregators as rules
 from fedsim.attacks import ascent, min_max, optimal_alie, optimal_ipm
 from fedsim.attacks.ascent import own_view
+from tests.aggregators.test_robust import clip
 from tests.attacks.contexts import KEY
 from tests.conftest import Linear
 
@@ -74,10 +75,6 @@ def test_a_mean_of_clipped_norms_moves_straight_away():
     found = distances(rules.norm_clipping(threshold=bound), f, cohorts(h, d))
     assert (found <= np.multiply(best, 1 + 1e-5)).all()
     assert (found >= np.multiply(best, 0.99)).all()
-
-
-def clip(x, bound):
-    return x * np.minimum(1, bound / np.linalg.norm(x, axis=1))[:, None]
 
 
 def test_drift_goes_on_where_earlier_rounds_went():

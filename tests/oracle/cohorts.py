@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.core.contracts import AttackContext
-from fedsim.core.types import CohortReport, Variables
+from fedsim.core.types import CohortReport
+from tests.aggregators.test_robust import report_of
 
 KEY = jax.random.key(3)
 
@@ -22,12 +23,7 @@ def updates(seed: int, num_clients: int, size: int = 12) -> np.ndarray:
 
 def report(rows: np.ndarray) -> CohortReport:
     """A report of valid clients with equal numbers of examples."""
-    num_clients = len(rows)
-    rows = jnp.asarray(rows, jnp.float32)
-    tree = Variables({"a": rows[:, :1], "b": rows[:, 1:].reshape(num_clients, 1, -1)}, {})
-    return CohortReport(
-        jnp.arange(num_clients), jnp.full(num_clients, 7), jnp.ones(num_clients), tree, jnp.ones(num_clients, bool)
-    )
+    return report_of(rows.astype(np.float32), num_examples=[7] * len(rows))
 
 
 def ravel(tree, num_rows: int | None = None) -> np.ndarray:
