@@ -14,7 +14,7 @@ from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.label_skew import extreme, label_quantity, shards, similarity
 from fedsim.datasets.partition import iid
 from fedsim.datasets.raw import Partition
-from fedsim.errors import DataError
+from fedsim.errors import DataError, FedsimError
 from tests.datasets import build
 
 LABELS = st.lists(st.integers(0, 6), min_size=12, max_size=80).map(np.asarray)
@@ -241,6 +241,33 @@ def test_feature_noise_leaves_the_test_set_clean():
     differs = (clean.train.x != noisy.train.x).mean(axis=(1, 2, 3))
     assert differs.min() > 0.1
     assert fedsim.Partition is Partition
+
+
+PARTITIONS = """
+import numpy as np
+
+def lists(raw, num_clients, rng):
+    return np.array_split(np.arange(len(raw.y)), num_clients)
+
+def more(raw, num_clients, rng):
+    return np.arange(len(raw.y)) % (num_clients + 5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "lists",
+            "must give a client >= 0 for each of the 1438 examples of digits, not the examples of each client, got",
+        ),
+        ("more", r"\S+:more must give examples to data.num_clients = 20 clients, got 25"),
+    ],
+)
+def test_wrong_partitions_of_a_plugin_raise(name, message, tmp_path):
+    (tmp_path / "partitions.py").write_text(PARTITIONS)
+    with pytest.raises(FedsimError, match=rf"^data\.partition: {message}"):
+        build.build_dataset(f'data.partition = "{tmp_path}/partitions.py:{name}"')
 
 
 POSITIONS = "examples must be positions from 0 to 1 of those of example"

@@ -207,6 +207,10 @@ def test_init_writes_a_configuration_that_runs(folder, capsys):
     ("options", "message"),
     [
         ("--data-path rows.csv --clients 3", "--label: must be given"),
+        (
+            "--data-path rows.csv --label y --client site --clients 3",
+            "--clients 3: must be left out with --client site",
+        ),
         ("--data-path rows.csv --label y", "rows.csv: label must name one column, got 'y'"),
         (
             "--data-path digits --label y",

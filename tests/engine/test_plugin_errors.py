@@ -85,6 +85,7 @@ def test_info_is_what_the_rule_shows_round_by_round(folder):
 
 WRONG = """
 import jax.numpy as jnp
+import numpy as np
 from fedsim.aggregators import fedavg, from_weights
 from fedsim import Aggregator
 
@@ -113,6 +114,14 @@ def too_many_parameters():
     return from_weights(lambda report, sizes: report.num_examples / 3)
 
 
+def uses_numpy():
+    return from_weights(lambda report: np.asarray(report.losses))
+
+
+def uses_int():
+    return from_weights(lambda report: report.losses * int(report.num_examples[0]))
+
+
 def wrong_shape():
     return from_weights(lambda report: jnp.ones(2))
 
@@ -129,11 +138,13 @@ def no_rule():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("raises_when_made", "wrong.py, line 8: RuntimeError: no luck"),
-        ("raises_inside", "wrong.py, line 17: TracerBoolConversionError: `if` or `while` on a number that is traced"),
-        ("misspelled", "wrong.py, line 24: AttributeError: 'CohortReport' object has no attribute 'sizes'"),
+        ("raises_when_made", "wrong.py, line 9: RuntimeError: no luck"),
+        ("raises_inside", "wrong.py, line 18: TracerBoolConversionError: `if` or `while` on a number that is traced"),
+        ("misspelled", "wrong.py, line 25: AttributeError: 'CohortReport' object has no attribute 'sizes'"),
         ("takes_more", "failed: TypeError: takes_more() missing 1 required positional argument: 'number'"),
         ("too_many_parameters", "or (state, report, key), got (report, sizes)"),
+        ("uses_numpy", "line 33: TracerArrayConversionError: NumPy on a number that is traced, as"),
+        ("uses_int", "line 37: ConcretizationTypeError: `int`, `float` or a shape from a number that is traced, as"),
         ("wrong_shape", "a rule's weights must have shape [4], got float32[2]"),
         ("other_state", "a rule's state must be a PyTreeDef("),
         ("no_rule", "wrong.py:no_rule must return a fedsim.Aggregator, got NoneType"),

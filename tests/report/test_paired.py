@@ -10,7 +10,7 @@ import scipy.stats
 
 from fedsim import report
 from fedsim.errors import ConfigError
-from fedsim.report.paired import find_rule, paired_rows
+from fedsim.report.paired import find_rule, paired_rows, unpaired_notes
 from tests.report.synthetic import GRID, SEEDS, check_latex, final, make_folder, run
 
 
@@ -114,6 +114,16 @@ def test_paired_uses_common_seeds_and_any_reference(tmp_path):
     assert "| +" in report.markdown(report.paired_tables(results, baseline="fedavg"))
     with pytest.raises(ConfigError, match=r"--baseline: .* arfl, fedavg, rfa, got cfl"):
         report.differences(results, baseline="cfl")
+    assert unpaired_notes(results) == []
+
+
+def test_what_differs_in_rounds_has_no_difference_and_is_named(tmp_path):
+    runs = [run("arfl", 0.5), run("fedavg", 0.5), run("rfa", 0.5) | {"server.num_rounds": 99}]
+    results = report.load(make_folder(tmp_path / "a", runs))
+    assert [d.setting.aggregator for d in report.differences(results)] == ["fedavg"]
+    assert unpaired_notes(results) == [
+        "no difference to ARFL, whose server.num_rounds differs: RFA, server.num_rounds=99"
+    ]
 
 
 def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures):

@@ -66,6 +66,14 @@ FAULTY = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("checked", "got"), [(forge_report, "function; call the function to get what it makes"), ("ipm", "str")]
+)
+def test_what_is_no_attack_is_named(checked, got):
+    with pytest.raises(AssertionError, match=f"^the argument must be a fedsim.Attack, got {got}$"):
+        check_attack(checked)
+
+
 def test_a_simulation_that_records_forged_losses_of_honest_clients_is_detected(monkeypatch):
     """No attack alone can do this."""
     monkeypatch.setattr("fedsim.core.reports.jnp.where", lambda condition, a, b: a)

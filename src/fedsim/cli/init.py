@@ -65,11 +65,11 @@ def call(options: argparse.Namespace) -> None:
         raise ConfigError(f"FILE: must end in .toml, got {options.file}")
     if options.file.exists() and not options.force:
         raise ConfigError(f"{options.file}: exists already; add --force to replace it, or choose another name")
+    if options.client and options.clients not in (None, NATURAL):
+        raise ConfigError(f"--clients {options.clients}: must be left out with --client {options.client}")
     name, folder = toml.default_name(options.file), options.file.parent
     data, (section, settings, raw) = _ask(options, "data-path", lambda data: _read(data, options))
     number = _num_clients(raw)
-    if options.client and options.clients not in (None, NATURAL):
-        raise ConfigError(f"--clients {options.clients}: must be left out with --client {options.client}")
     if options.client:
         options.clients = NATURAL
 
