@@ -116,6 +116,12 @@ def test_wrong_values_are_config_errors(overrides, message, config):
         fedsim.load(TABLES, **overrides)
 
 
+@pytest.mark.parametrize("values", [3, "ab"])
+def test_a_sweep_has_several_values(values):
+    with pytest.raises(ConfigError, match="sweep: must get several values, such as"):
+        fedsim.sweep(values)
+
+
 def test_messages_about_folders_name_the_arguments_of_python(config, tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(RunFolderError, match=r"has runs of fedsim 0\.3, which cannot be resumed; choose another out$"):
@@ -184,6 +190,10 @@ def test_tables(result):
 
 def test_models_and_data_are_those_of_the_run(result):
     models = [result.model(run) for run in (0, 1)]
+    assert len(repr(models)) < 9000  # without arrays
+    for read in (result.model, result.data):
+        with pytest.raises(ConfigError, match="run: must be a position in `runs`, which has 2, got 2"):
+            read(2)
     kernels = [model.arrays["Dense_0/kernel"] for model in models]
     assert [kernel.shape for kernel in kernels] == [(64, 8), (64, 8)]
     assert not np.array_equal(*kernels)

@@ -129,8 +129,9 @@ class ProgressLines(Progress):
             self._print(f"{text}: {self._describe()}")
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._activity = record.getMessage()
-        self._print(self._activity)
+        if record.levelno == logging.INFO:
+            self._activity = record.getMessage()
+        self._print(record.getMessage())
 
     def on_start(self, start: Start) -> None:
         self._has_started = True

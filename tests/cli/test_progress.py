@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from fedsim.runs.callbacks import Evaluation, Start
-from fedsim.terminal import ProgressLines
+from fedsim.terminal import ProgressBar, ProgressLines
 
 
 def start(num_completed):
@@ -52,6 +52,20 @@ def test_start_and_end():
         "group 2/2 arfl: running",
         "all rounds completed: 30 of 30 rounds, 20 rounds/s",  # those of this start
     ]
+
+
+def test_warnings_are_written_and_are_no_activity():
+    def log(level, message):
+        progress.emit(logging.makeLogRecord({"levelno": level, "msg": message}))
+
+    for make in (lambda console: ProgressBar(console, 3, 30), lambda console: ProgressLines(console, Path("x"), 3, 30)):
+        file = io.StringIO()
+        with make(Console(file=file, width=200)) as progress:
+            log(logging.INFO, "running")
+            log(logging.WARNING, "computed again: 2 runs")
+            progress.on_start(start(20))
+        assert "computed again: 2 runs\n" in file.getvalue()
+    assert "running" in progress._activity
 
 
 def test_lines_are_written_between_evaluations():

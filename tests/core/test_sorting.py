@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from fedsim.core import sorting
-from fedsim.core.sorting import ASCENDING, NEAREST, CenteredColumns, comparators, keys_at_ranks, rank_mean
+from fedsim.core.sorting import (
+    ASCENDING,
+    NEAREST,
+    CenteredColumns,
+    comparators,
+    keys_at_ranks,
+    rank_mean,
+    weights_below,
+)
 
 
 def rows_of(k, size=5, seed=0):
@@ -82,3 +90,13 @@ def test_keys_keep_the_order_of_values_and_are_invertible(order):
     np.testing.assert_array_equal(order.to_values(jnp.asarray(keys)), values)
     by = [(v,) if order is ASCENDING else (abs(v), v) for v in values.tolist()]
     assert np.argsort(keys).tolist() == sorted(range(9), key=by.__getitem__)
+
+
+@pytest.mark.parametrize("k", [1, sorting.MAX_UNROLLED_ROWS, sorting.MAX_UNROLLED_ROWS + 1])
+def test_weights_of_lower_rows(k):
+    """Both forms, against a stable sort of each column."""
+    values, weights = rows_of(k), np.random.default_rng(1).random(k).astype(np.float32)
+    order = np.argsort(values, axis=0, kind="stable")
+    below = np.cumsum(weights[order].astype(float), axis=0) - weights[order]
+    expected = np.take_along_axis(below, np.argsort(order, axis=0), axis=0)
+    np.testing.assert_allclose(weights_below(jnp.asarray(values), jnp.asarray(weights)), expected, rtol=1e-5, atol=1e-6)

@@ -261,7 +261,7 @@ def more(raw, num_clients, rng):
             "lists",
             "must give a client >= 0 for each of the 1438 examples of digits, not the examples of each client, got",
         ),
-        ("more", r"\S+:more must give examples to data.num_clients = 20 clients, got 25"),
+        ("more", "must have data.num_clients = 20 clients, got 25"),
     ],
 )
 def test_wrong_partitions_of_a_plugin_raise(name, message, tmp_path):

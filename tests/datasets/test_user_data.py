@@ -122,6 +122,13 @@ def test_broken_npz_files_raise(tmp_path):
         arrays.arrays(0)
 
 
+def test_texts_in_an_npz_file(tmp_path):
+    x, y = np.zeros((4, 9), np.int8), np.linspace(0, 1, 4)
+    np.savez(tmp_path / "mine.npz", x=x, y=y, x_test=x, y_test=y, inputs="text")
+    raw = arrays.arrays(0, path=str(tmp_path / "mine.npz"))
+    assert (raw.inputs, raw.num_classes) == ("text", 0)
+
+
 FACTORIES = """
 from typing import Annotated
 import numpy as np

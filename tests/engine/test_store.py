@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import environment, experiment, make_plan, run_plan
-from fedsim.engine.store import find_remaining
+from fedsim.engine.store import find_remaining, open_folder
 from fedsim.errors import RunFolderError
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
@@ -53,10 +53,18 @@ def compute(plan, path, calls=0, **options) -> Stop:
     """Runs the plan into the folder, up to the `calls`th evaluation; returns what was computed, as was announced."""
     looked_up = {name: value for name, value in options.items() if name != "wait"}
     observer, remaining = Stop(calls), find_remaining(RunFolder(path), plan, **looked_up)[0]
-    with pytest.raises(KeyboardInterrupt) if calls else nullcontext():
-        run_plan(plan, path, [observer], checkpoint_seconds=0, **options)
-    assert remaining.groups or not observer.computed
+    opened = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "open_folder", lambda *args: opened.append(open_folder(*args)) or opened[-1])
+        with pytest.raises(KeyboardInterrupt) if calls else nullcontext():
+            run_plan(plan, path, [observer], checkpoint_seconds=0, **options)
+    assert groups_of(remaining) == groups_of(opened[0])
     return observer
+
+
+def groups_of(plan) -> set:
+    """The runs of each group, with their rounds, and its layout."""
+    return {(tuple(group.runs), group.configs[0].server.num_rounds, group.layout) for group in plan.groups}
 
 
 def times_of_files(path) -> dict[str, int]:

@@ -122,7 +122,7 @@ def test_what_differs_in_rounds_has_no_difference_and_is_named(tmp_path):
     results = report.load(make_folder(tmp_path / "a", runs))
     assert [d.setting.aggregator for d in report.differences(results)] == ["fedavg"]
     assert unpaired_notes(results) == [
-        "no difference to ARFL, whose server.num_rounds differs: RFA, server.num_rounds=99"
+        "no difference to ARFL, which has another server.num_rounds: RFA, server.num_rounds=99"
     ]
 
 

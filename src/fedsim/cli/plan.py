@@ -33,16 +33,17 @@ Column = tuple[Sequence[Any], Callable[[list[Any]], str]]
 """A value of each group, and how those of several groups are shown."""
 
 
-def show_plan(plan: Plan, path: Path, force: bool = False, allow_mismatch: bool = False) -> None:
-    """Shows what of the plan is to be run into a folder, with peak memory and about how long it takes on this machine.
+def show_plan(plan: Plan, path: Path, force: bool = False, allow_mismatch: bool = False) -> Plan:
+    """Shows what of the plan is left to run into a folder, with peak memory and about how long it takes here.
 
-    Runs that are continued count with all their rounds. The options are those of `run_plan`.
+    Returns the plan with these groups. Runs that are continued count with all their rounds. The options are those of
+    `run_plan`.
     """
     num_runs = len(plan.runs)
     plan, known = find_remaining(RunFolder(path), plan, force, allow_mismatch)
     if not plan.groups:
         make_console().print(f"nothing to run: {path} has all of {count(num_runs, 'run')}", markup=False)
-        return
+        return plan
     groups = [(group.configs, group.dataset, group.layout) for group in plan.groups]
     needed, seconds = [group_bytes(*group) for group in groups], [group_seconds(*group) for group in groups]
     columns: dict[str, Column] = {
@@ -53,6 +54,7 @@ def show_plan(plan: Plan, path: Path, force: bool = False, allow_mismatch: bool 
     summary = f"about {duration(sum(seconds))}, would be written to {path}"
     summary += f"; of {count(num_runs, 'run')} it has {known}" if known else ""
     _show(plan, [layout for *_, layout in groups], columns, caption, summary)
+    return plan
 
 
 def show_forecast(plan: Plan, target: targets.Target) -> None:

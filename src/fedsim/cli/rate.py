@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fedsim.runs.folder import RunFolder
 
 DATA = "data.name"
-NUM_CHOSEN = 2 * 4 * 5  # runs of the evaluation under attacks: partitions, shares of malicious clients, splits
 EPILOG = """\
 settings of the rule can be given, such as --server.pre-aggregators nnm or --server.num-byzantine 4
 
@@ -134,25 +133,36 @@ def _show_plans(options: argparse.Namespace, data: str, rules: list[dict[str, An
     target, path = parse_target(options), options.out or Path(f"runs/rating-{data}")
     for keys in rules:
         experiments = [protocol.read(data, preset, keys) for preset in ("attacks", "labels", "evaluation")]
-        plans = [make_plan(one, target.machine) if target else prepare(one) for one in experiments]
-        for plan in plans:
-            show_forecast(plan, target) if target else show_plan(plan, path, options.force, options.allow_mismatch)
-        print(f"The evaluation also has runs under the attacks that are chosen: up to {NUM_CHOSEN}.")
-        if target is None:
-            _show_slowest(plans[0])
+        if target is not None:
+            for experiment in experiments:
+                show_forecast(make_plan(experiment, target.machine), target)
+            continue
+        plans = [prepare(experiment) for experiment in experiments]
+        left = [show_plan(plan, path, options.force, options.allow_mismatch) for plan in plans]
+        cells = {(run.data.partition, run.corruption.fraction) for run in plans[0].runs}
+        num_chosen = len(cells) * len({run.seed for run in plans[-1].runs})
+        print(f"The evaluation also has runs under the attacks that are chosen: up to {num_chosen}.")
+        _show_slowest(left[0], str(experiments[0].adversary), num_chosen)
 
 
-def _show_slowest(plan: "Plan") -> None:
-    """Shows how long runs take under the last attack of the adversary, `ascent` on the loss, which is the slowest."""
+def _show_slowest(plan: "Plan", adversary: str, num_chosen: int) -> None:
+    """Shows how long the runs of `plan`, and those that are chosen, take under the last attack of the adversary.
+
+    Its last member is the slowest: `ascent` on the loss.
+    """
+    from fedsim.config.adversaries import ADVERSARIES, ATTACK
     from fedsim.forecast.estimate import server_seconds
     from fedsim.report.names import duration
 
-    group = plan.groups[-1]
-    attack, rounds = group.configs[0].attack.kind, group.configs[0].server.num_rounds
-    num_runs = sum(run.attack.kind == attack for run in plan.runs)
-    seconds = server_seconds(group.configs[0], group.dataset, group.layout)
-    times = [duration(seconds * runs * rounds / group.layout.num_devices) for runs in (num_runs, NUM_CHOSEN)]
+    attack = ADVERSARIES[adversary][-1][ATTACK][-1]
+    groups = [group for group in plan.groups if group.configs[0].attack.kind == attack]
+    if not groups:
+        return
+    config, layout = groups[-1].configs[0], groups[-1].layout
+    num_runs = sum(len(group.runs) for group in groups)
+    seconds = server_seconds(config, groups[-1].dataset, layout)
+    of_runs = seconds * config.server.num_rounds / layout.num_devices
     print(
-        f"Under {attack}, by far the slowest attack, a round takes {seconds:.2g} s more: {times[0]} for its {num_runs} "
-        f"runs, and at most {times[1]} for those of the evaluation."
+        f"Under {attack}, the slowest attack, a round takes {seconds:.2g} s more: {duration(of_runs * num_runs)} for "
+        f"its {num_runs} runs, and at most {duration(of_runs * num_chosen)} for those of the evaluation."
     )

@@ -165,17 +165,16 @@ def _best(results: "Results") -> str:
     data = results.settings[0].data
     metric = results.metric(data)
     candidates: dict[str, list[tuple[float, str, float | None]]] = {}  # by scenario: goodness, row and spread
-    is_all_clean = all(setting.scenario.is_clean for setting in results.settings)
+    clean = {scenario_name(setting.scenario) for setting in results.settings if setting.scenario.is_clean}
     for setting, row in row_names(results.settings).items():
-        is_candidate = setting.data == data and (is_all_clean or not setting.scenario.is_clean)
-        number = final_number(results, setting) if is_candidate else None
+        number = final_number(results, setting) if setting.data == data else None
         if number is not None and math.isfinite(number.mean) and not number.marks:
             of_scenario = candidates.setdefault(scenario_name(setting.scenario), [])
             of_scenario.append((metric.sign * number.mean, row, number.spread))
     if not candidates:
         return "all runs failed"
     best = {scenario: max(of, key=lambda candidate: candidate[0]) for scenario, of in candidates.items()}
-    hardest = min(best, key=lambda scenario: best[scenario][0])
+    hardest = min(set(best) - clean or best, key=lambda scenario: best[scenario][0])
     goodness, row, deviation = best[hardest]
     num_equal = sum(other == goodness for other, *_ in candidates[hardest]) - 1
     spread = "" if deviation is None else f" ± {deviation:.{metric.digits}f}"

@@ -24,6 +24,8 @@ MAX_FUSED_ROWS = {"cpu": 128}
 """Rows that a network sorts; for more, XLA needs many seconds to compile it, and `jnp.sort` sorts them."""
 MAX_FUSED_ROWS_DEFAULT = 32
 """The same on other backends."""
+MAX_UNROLLED_ROWS = 20
+"""Rows that are compared without a loop: compiling takes as long as the square of their number."""
 CHUNK = {"cpu": 1 << 14}
 """Columns that are sorted at a time."""
 CHUNK_DEFAULT = 1 << 20
@@ -132,7 +134,7 @@ def weights_below(values: Array, weights: Array) -> Array:
         return sum((weight * below for weight, below in zip(weights, is_lower, strict=True)), zero)
 
     zero = jnp.zeros(values.shape[1:], weights.dtype)
-    if len(values) <= MAX_FUSED_ROWS_DEFAULT:  # all comparisons of a row in one loop over columns
+    if len(values) <= MAX_UNROLLED_ROWS:  # all comparisons of a row are fused
         return jnp.stack([of_row(i) for i in range(len(values))])
     return jax.lax.fori_loop(0, len(values), add, jnp.zeros(values.shape, weights.dtype))
 

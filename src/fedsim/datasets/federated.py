@@ -18,6 +18,7 @@ def make_federated_dataset(
     partition: np.ndarray | Partition,
     test_client_ids: np.ndarray | None = None,
     client_names: tuple[str, ...] = (),
+    num_clients: int | None = None,
 ) -> FederatedDataset:
     """`raw` with its training examples given to clients; examples keep their order within a client.
 
@@ -25,8 +26,8 @@ def make_federated_dataset(
 
     `partition` holds the client [M] of each training example, 0 to N - 1, `test_client_ids` [T] that of each test
     example; `client_names` are as in `FederatedDataset`. Raises `DataError` if `partition` is not such an array, a
-    client has no examples, inputs of a `Partition` differ in shape or type from those of `raw`, its `examples` are no
-    positions in `raw`, or there are more examples than int32 can count.
+    client has no examples, N is not the `num_clients` that are given, inputs of a `Partition` differ in shape or type
+    from those of `raw`, its `examples` are no positions in `raw`, or there are more examples than int32 can count.
     """
     examples = None
     if isinstance(partition, Partition):
@@ -52,6 +53,8 @@ def make_federated_dataset(
     sizes = np.bincount(client_ids.astype(np.intp, copy=False))  # which refuses uint64
     if len(empty := np.flatnonzero(sizes == 0)):
         raise DataError(f"data.partition: must give every client examples of {raw.name}, got none for {empty[0]}")
+    if num_clients not in (None, len(sizes)):
+        raise DataError(f"data.partition: must have data.num_clients = {num_clients} clients, got {len(sizes)}")
     order = sorting(client_ids)
     order = order if examples is None else examples[order]
     dtype = np.int32 if raw.num_classes else np.float32

@@ -16,7 +16,6 @@ from fedsim.datasets.partition import natural_client_names, natural_test_clients
 from fedsim.datasets.scales import scale_notes
 from fedsim.datasets.subsets import deduplicate, hold_out_root, hold_out_validation, make_long_tail
 from fedsim.engine import build, factories
-from fedsim.errors import ConfigError
 
 
 def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None) -> FederatedDataset:
@@ -37,13 +36,8 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     raw, root = hold_out_root(raw, data.root_examples, rng(3))
     raw, validation = hold_out_validation(raw, data.validation_fraction, rng(4), is_natural)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng(1))
-    natural = (natural_test_clients(raw), natural_client_names(raw)) if is_natural else ()
+    natural = (natural_test_clients(raw), natural_client_names(raw)) if is_natural else (None, (), data.num_clients)
     dataset = make_federated_dataset(raw, partition, *natural)
-    if not is_natural and dataset.num_clients != data.num_clients:
-        raise ConfigError(
-            f"data.partition: {data.partition} must give examples to data.num_clients = {data.num_clients} clients, "
-            f"got {dataset.num_clients}"
-        )
     notes += [*raw.notes, *scale_notes(dataset), *unseen_class_notes(dataset), *unseen_client_notes(dataset)]
     return replace(dataset, root=root, validation=validation, notes=tuple(notes))
 

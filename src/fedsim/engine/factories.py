@@ -21,12 +21,12 @@ from fedsim.errors import ConfigError, FedsimError
 
 MAX_MESSAGE_LENGTH = 300
 TRACED = "a number that is traced, as Traced settings and reports are;"
+LEAVE_OUT = "or leave Traced out of the setting's annotation"
 TRACER_MESSAGES = {
-    jax.errors.TracerBoolConversionError: f"`if` or `while` on {TRACED} use jnp.where, or leave Traced out of the "
-    "setting's annotation",
+    jax.errors.TracerBoolConversionError: f"`if` or `while` on {TRACED} use jnp.where, {LEAVE_OUT}",
     jax.errors.TracerArrayConversionError: f"NumPy on {TRACED} use jax.numpy",
-    jax.errors.TracerIntegerConversionError: f"an index or `range` from {TRACED} use jax.numpy",
-    jax.errors.ConcretizationTypeError: f"`int`, `float` or a shape from {TRACED} use jax.numpy and fixed shapes",
+    jax.errors.TracerIntegerConversionError: f"an index or `range` from {TRACED} use jax.numpy, {LEAVE_OUT}",
+    jax.errors.ConcretizationTypeError: f"`int`, `float` or a shape from {TRACED} use jax.numpy, {LEAVE_OUT}",
 }
 CONTRACTS: dict[str, tuple[Any, str]] = {
     "data.name": (object, "check_dataset"),

@@ -2,11 +2,11 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,6 @@ from fedsim.runs.groups import ROUNDS, GroupFolder, Record
 from fedsim.runs.sweep import section_name
 
 ADDED = ("models", "data", "classes", "local_steps")  # what runs may record besides, by keys of `record`
-AGAIN = "are computed again from the start, since no final states were saved or more is recorded now"
 log = logging.getLogger("fedsim")
 CLIENTS = ("none", "evaluated", "all")  # values of record.clients, each with all that the one before it has
 
@@ -48,44 +47,80 @@ def open_folder(
     """
     _check_usable(folder)
     folder.make_directory()
-    positions = {run_id(config): position for position, config in enumerate(plan.runs)}
     digests, current = _digests(plan), environment()
     with folder.lock():
-        known = folder.groups() if folder.is_occupied() else []
+        found = _look_up(folder, plan, digests, current, force, allow_mismatch)
+        if found.again and not force:
+            log.warning(f"{folder.path}: computed again from the start: {count(len(found.again), 'run')}")
+        for resumed, record in found.changed.items():
+            resumed.write_record(record)
         # Later than all others, whatever the clocks of other computers say.
-        created = max([time.time(), *(group.record.created + 1e-3 for group in known)])
-        missing, incomplete = _find_missing(folder.path, plan, known, digests, current, force, allow_mismatch)
-        if (again := _known_among(missing, plan, known)) and not force:
-            log.warning(f"fedsim: note: {count(len(again), 'run')} of {folder.path} {AGAIN}")
-        runs = [missing.get(position, config) for position, config in enumerate(plan.runs)]
-        groups = [_resume(group, rounds, plan, runs, positions, current) for group, rounds in incomplete.items()]
-        plan, ids = replace(plan, runs=runs), list(positions)
-        for group in fit(with_groups_of(plan, list(missing))).groups:
+        created = max([time.time(), *(group.record.created + 1e-3 for group in found.known)])
+        plan, groups = found.plan, [*found.plan.groups]
+        for group in fit(with_groups_of(plan, found.missing)).groups:
             name = section_name(plan.runs[group.runs[0]].server.aggregator)
-            added = folder.add_group(name, _record(group, ids, digests, created, current))
+            added = folder.add_group(name, _record(group, found.ids, digests, created, current))
             groups.append(replace(group, folder=added.path.name))
         folder.write_config(f"{plan.experiment.name}-{plan.experiment.digest()}", plan.experiment.dump())
-    # A run of two groups that are resumed has the rounds of the longer one.
-    groups = [plan.group(group.runs, group.layout, group.folder) for group in groups]
     return replace(plan, groups=sorted(groups, key=lambda group: min(group.runs)))
 
 
 def find_remaining(
     folder: RunFolder, plan: Plan, force: bool = False, allow_mismatch: bool = False
 ) -> tuple[Plan, str]:
-    """The plan with groups of the runs only that `folder` lacks or has in part, and how many these are; reads only.
+    """The plan as `open_folder` returns it, but for layouts that do not fit, and how much is there; writes nothing.
 
     Raises `RunFolderError` as `open_folder` does.
     """
     _check_usable(folder)
+    found = _look_up(folder, plan, _digests(plan), environment(), force, allow_mismatch)
+    resumed = {position for group in found.plan.groups for position in group.runs if position < len(plan.runs)}
+    num_complete = len(plan.runs) - len(found.missing) - len(resumed)
+    counts = (num_complete, "complete"), (len(resumed), "to be continued"), (len(found.again), "to be computed again")
+    new = with_groups_of(found.plan, found.missing).groups
+    text = ", ".join(f"{number} {what}" for number, what in counts if number)
+    return replace(found.plan, groups=[*found.plan.groups, *new]), text
+
+
+class _Found(NamedTuple):
+    """What a folder has of a plan."""
+
+    plan: Plan
+    """With the groups that are resumed, and their runs."""
+    missing: list[int]
+    """Positions of the runs that are computed in new groups."""
+    again: list[int]
+    """Those of them that the folder has."""
+    ids: list[str]
+    """Of the plan's runs."""
+    known: Sequence[GroupFolder]
+    """All groups of the folder."""
+    changed: dict[GroupFolder, Record]
+    """What is to be stored of the groups that are resumed."""
+
+
+def _look_up(
+    folder: RunFolder,
+    plan: Plan,
+    digests: Mapping[Settings, str],
+    current: dict[str, Any],
+    force: bool,
+    allow_mismatch: bool,
+) -> _Found:
+    positions = {run_id(config): position for position, config in enumerate(plan.runs)}
     known = folder.groups() if folder.is_occupied() else []
-    missing, incomplete = _find_missing(folder.path, plan, known, _digests(plan), environment(), force, allow_mismatch)
-    resumed = set(_known_among(range(len(plan.runs)), plan, list(incomplete))) - set(missing)
-    again = _known_among(missing, plan, known)
-    num_complete = len(plan.runs) - len(missing) - len(resumed)
-    parts = [(num_complete, "complete"), (len(resumed), "to be continued"), (len(again), "to be computed again")]
-    text = ", ".join(f"{number} {what}" for number, what in parts if number)
-    return with_groups_of(plan, sorted({*missing, *resumed})), text
+    stored = {run["id"] for group in known for run in group.record.runs}
+    missing, incomplete = _find_missing(folder.path, plan, list(positions), known, digests, force, allow_mismatch)
+    if not (force or allow_mismatch):
+        check_environment(folder.path, known, current, bool(missing or incomplete))
+    again = [position for id_, position in positions.items() if position in missing and id_ in stored]
+    runs = [missing.get(position, config) for position, config in enumerate(plan.runs)]
+    resumed = {group: _resume(group, rounds, plan, runs, positions, current) for group, rounds in incomplete.items()}
+    plan = replace(plan, runs=runs)
+    # A run of two groups that are resumed has the rounds of the longer one.
+    groups = [plan.group(group.runs, group.layout, group.folder) for group, _ in resumed.values()]
+    changed = {group: record for group, (_, record) in resumed.items() if record != group.record}
+    return _Found(replace(plan, groups=groups), list(missing), again, list(positions), known, changed)
 
 
 def _check_usable(folder: RunFolder) -> None:
@@ -100,27 +135,21 @@ def _digests(plan: Plan) -> dict[Settings, str]:
     return {choice: dataset_digest(dataset) for choice, dataset in plan.datasets.items()}
 
 
-def _known_among(positions: Iterable[int], plan: Plan, groups: Sequence[GroupFolder]) -> list[int]:
-    """Those of `positions` whose runs `groups` have."""
-    known = {run["id"] for group in groups for run in group.record.runs}
-    return [position for position in positions if run_id(plan.runs[position]) in known]
-
-
 def _find_missing(
     path: Path,
     plan: Plan,
+    ids: Sequence[str],
     known: Sequence[GroupFolder],
     digests: Mapping[Settings, str],
-    current: dict[str, Any],
     force: bool,
     allow_mismatch: bool,
 ) -> tuple[dict[int, Config], dict[GroupFolder, int]]:
     """The runs that are to be computed in new groups, by position; the groups to be resumed, and up to which round.
 
     Runs are computed again for more rounds if no final states were saved, or to record more. `force` computes all.
-    Raises `RunFolderError` if data, plug-ins or the `current` environment have changed.
+    Raises `RunFolderError` if data or plug-ins have changed.
     """
-    files, ids = factories.plugin_files(plan.runs), list(map(run_id, plan.runs))
+    files = factories.plugin_files(plan.runs)
     completed = {group: group.read_completion().rounds for group in known}
     wanted = {id_: config.server.num_rounds for id_, config in zip(ids, plan.runs, strict=True)}
     latest = _latest(known, completed, wanted)
@@ -160,8 +189,6 @@ def _find_missing(
             missing[position] = _merge(config, run, longest, config.record.final_states)
         else:
             resumed[group] = max(longest, resumed.get(group, 0))
-    if not (force or allow_mismatch):
-        check_environment(path, known, current, bool(missing or resumed))
     return missing, resumed
 
 
@@ -205,8 +232,8 @@ def _resume(
     runs: list[Config],
     positions: dict[str, int],
     current: dict[str, Any],
-) -> Group:
-    """The group of a plan that continues a stored one, with its layout, up to `num_rounds`.
+) -> tuple[Group, Record]:
+    """The group of a plan that continues a stored one, with its layout, up to `num_rounds`, and what is then stored.
 
     Those of its runs that `runs` lack are added there, and to `positions`. All are recorded as before; final states
     if the plan asks for them.
@@ -230,9 +257,7 @@ def _resume(
     rows = [run | {ROUNDS: num_rounds, "record.final_states": final_states} for run in record.runs]
     environments = record.environments if current in record.environments else [*record.environments, current]
     changed = msgspec.structs.replace(record, runs=rows, environments=environments)
-    if changed != record:
-        group.write_record(changed)
-    return replace(plan, runs=runs).group(members, layout, group.path.name)
+    return replace(plan, runs=runs).group(members, layout, group.path.name), changed
 
 
 def _read_config(plan: Plan, group: GroupFolder, run: Mapping[str, Any]) -> Config:

@@ -51,18 +51,20 @@ def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
 
 
 def unpaired_notes(results: Results, baseline: str = BASELINE) -> list[str]:
-    """Which rules have no difference in a scenario of `baseline`, and which keys differ."""
-    rule, names = find_rule(results, baseline) or baseline, row_names(results.settings)
+    """Which rules have no difference in a scenario of `baseline` because other keys differ, and which these are."""
+    rule, names = find_rule(results, baseline), row_names(results.settings)
     references = [setting for setting in results.settings if setting.aggregator == rule]
     rows: dict[str, list[str]] = {}
     for setting in results.settings:
         same_scenario = (reference for reference in references if reference.scenario == setting.scenario)
         differing = [{key for key, _ in {*setting.shared_values} ^ {*of.shared_values}} for of in same_scenario]
         if differing and all(differing) and setting.aggregator != rule:
-            rows.setdefault(", ".join(sorted(differing[0])), []).append(names[setting])
-    shown = aggregator_name(rule)
+            keys = min(map(sorted, differing), key=len)
+            rows.setdefault(", ".join(keys), []).append(names[setting])
+    shown = aggregator_name(rule or baseline)
     return [
-        f"no difference to {shown}, whose {keys} differs: {'; '.join(dict.fromkeys(of))}" for keys, of in rows.items()
+        f"no difference to {shown}, which has another {keys}: {'; '.join(dict.fromkeys(of))}"
+        for keys, of in rows.items()
     ]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
+from inspect import isfunction
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -38,7 +39,7 @@ def check(
 
     Raises `AssertionError` for another type or the first violated clause, `ValueError` if `skip` has an unknown name.
     """
-    instance(checked, kind, "the argument", "; call the function to get what it makes" if callable(checked) else "")
+    instance(checked, kind, "the argument", "; call the function to get what it makes" if isfunction(checked) else "")
     skipped = {skip} if isinstance(skip, str) else set(skip)
     if unknown := sorted(skipped - set(clauses)):
         raise ValueError(f"skip: must be among {', '.join(clauses)}, got {unknown[0]!r}")
