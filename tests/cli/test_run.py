@@ -62,6 +62,12 @@ def test_run_then_report_again(config, folder, tmp_path, monkeypatch, capsys):
     assert again.out == printed.out
     assert "all rounds completed: 4 of 4 rounds" in again.err
     assert "running" not in again.err  # nothing was missing
+    assert main(["run", str(config), "--dry-run"]) == 0
+    assert capsys.readouterr().out == f"nothing to run: {path} has all of 2 runs\n"
+    assert main(["run", str(config), "--sweep.seed", "0", "1", "2", "--out", str(path), "--dry-run"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "1 run in 1 group" in shown
+    assert f"would be written to {path}, which has 2 of 3 runs" in shown
 
 
 def test_keys_on_the_command_line_win(config, tmp_path, capsys, monkeypatch):

@@ -14,7 +14,7 @@ from fedsim.engine.fitting import fit_layout
 from fedsim.engine.layout import Layout
 from fedsim.engine.memory import gibibytes
 from fedsim.engine.plan import Plan
-from fedsim.engine.store import find_remaining
+from fedsim.engine.store import open_folder
 from fedsim.errors import FedsimError
 from fedsim.forecast import targets
 from fedsim.forecast.estimate import group_bytes, group_seconds
@@ -40,7 +40,8 @@ def show_plan(plan: Plan, path: Path, force: bool = False, allow_mismatch: bool 
     `run_plan`.
     """
     num_runs = len(plan.runs)
-    plan, known = find_remaining(RunFolder(path), plan, force, allow_mismatch)
+    plan = open_folder(RunFolder(path), plan, force, allow_mismatch, is_dry=True)
+    num_left = len({run for group in plan.groups for run in group.runs if run < num_runs})
     if not plan.groups:
         make_console().print(f"nothing to run: {path} has all of {count(num_runs, 'run')}", markup=False)
         return plan
@@ -52,7 +53,8 @@ def show_plan(plan: Plan, path: Path, force: bool = False, allow_mismatch: bool 
     }
     caption = "The time is estimated from a few timed steps; compilation, attacks and rules are not in it."
     summary = f"about {duration(sum(seconds))}, would be written to {path}"
-    summary += f"; of {count(num_runs, 'run')} it has {known}" if known else ""
+    if num_left < num_runs:
+        summary += f", which has {num_runs - num_left} of {count(num_runs, 'run')}"
     _show(plan, [layout for *_, layout in groups], columns, caption, summary)
     return plan
 

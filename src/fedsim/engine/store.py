@@ -3,10 +3,11 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -38,101 +39,48 @@ def open_folder(
     force: bool = False,
     allow_mismatch: bool = False,
     fit: Callable[[Plan], Plan] = fit_layouts,
+    is_dry: bool = False,
 ) -> Plan:
     """The plan with the groups that are still to be run: those that `folder` has, and new ones of all other runs.
 
     New groups are added to the folder, with layouts that `fit` narrows. A group that is resumed may have other runs as
-    well, which the plan then has, too. The options are those of `run_plan`. Raises `RunFolderError` if the folder
-    cannot be used.
+    well, which the plan then has, too. The options are those of `run_plan`; if `is_dry`, nothing is written and no
+    layout narrowed. Raises `RunFolderError` if the folder cannot be used.
     """
-    _check_usable(folder)
-    folder.make_directory()
-    digests, current = _digests(plan), environment()
-    with folder.lock():
-        found = _look_up(folder, plan, digests, current, force, allow_mismatch)
-        if found.again and not force:
-            log.warning(f"{folder.path}: computed again from the start: {count(len(found.again), 'run')}")
-        for resumed, record in found.changed.items():
-            resumed.write_record(record)
-        # Later than all others, whatever the clocks of other computers say.
-        created = max([time.time(), *(group.record.created + 1e-3 for group in found.known)])
-        plan, groups = found.plan, [*found.plan.groups]
-        for group in fit(with_groups_of(plan, found.missing)).groups:
-            name = section_name(plan.runs[group.runs[0]].server.aggregator)
-            added = folder.add_group(name, _record(group, found.ids, digests, created, current))
-            groups.append(replace(group, folder=added.path.name))
-        folder.write_config(f"{plan.experiment.name}-{plan.experiment.digest()}", plan.experiment.dump())
-    return replace(plan, groups=sorted(groups, key=lambda group: min(group.runs)))
-
-
-def find_remaining(
-    folder: RunFolder, plan: Plan, force: bool = False, allow_mismatch: bool = False
-) -> tuple[Plan, str]:
-    """The plan as `open_folder` returns it, but for layouts that do not fit, and how much is there; writes nothing.
-
-    Raises `RunFolderError` as `open_folder` does.
-    """
-    _check_usable(folder)
-    found = _look_up(folder, plan, _digests(plan), environment(), force, allow_mismatch)
-    resumed = {position for group in found.plan.groups for position in group.runs if position < len(plan.runs)}
-    num_complete = len(plan.runs) - len(found.missing) - len(resumed)
-    counts = (num_complete, "complete"), (len(resumed), "to be continued"), (len(found.again), "to be computed again")
-    new = with_groups_of(found.plan, found.missing).groups
-    text = ", ".join(f"{number} {what}" for number, what in counts if number)
-    return replace(found.plan, groups=[*found.plan.groups, *new]), text
-
-
-class _Found(NamedTuple):
-    """What a folder has of a plan."""
-
-    plan: Plan
-    """With the groups that are resumed, and their runs."""
-    missing: list[int]
-    """Positions of the runs that are computed in new groups."""
-    again: list[int]
-    """Those of them that the folder has."""
-    ids: list[str]
-    """Of the plan's runs."""
-    known: Sequence[GroupFolder]
-    """All groups of the folder."""
-    changed: dict[GroupFolder, Record]
-    """What is to be stored of the groups that are resumed."""
-
-
-def _look_up(
-    folder: RunFolder,
-    plan: Plan,
-    digests: Mapping[Settings, str],
-    current: dict[str, Any],
-    force: bool,
-    allow_mismatch: bool,
-) -> _Found:
-    positions = {run_id(config): position for position, config in enumerate(plan.runs)}
-    known = folder.groups() if folder.is_occupied() else []
-    stored = {run["id"] for group in known for run in group.record.runs}
-    missing, incomplete = _find_missing(folder.path, plan, list(positions), known, digests, force, allow_mismatch)
-    if not (force or allow_mismatch):
-        check_environment(folder.path, known, current, bool(missing or incomplete))
-    again = [position for id_, position in positions.items() if position in missing and id_ in stored]
-    runs = [missing.get(position, config) for position, config in enumerate(plan.runs)]
-    resumed = {group: _resume(group, rounds, plan, runs, positions, current) for group, rounds in incomplete.items()}
-    plan = replace(plan, runs=runs)
-    # A run of two groups that are resumed has the rounds of the longer one.
-    groups = [plan.group(group.runs, group.layout, group.folder) for group, _ in resumed.values()]
-    changed = {group: record for group, (_, record) in resumed.items() if record != group.record}
-    return _Found(replace(plan, groups=groups), list(missing), again, list(positions), known, changed)
-
-
-def _check_usable(folder: RunFolder) -> None:
     if folder.is_occupied():
-        folder.check()
+        folder.check()  # before anything is written
     if legacy.is_run_folder(folder.path):
         raise RunFolderError(f"{folder.path}: has runs of fedsim 0.3, which cannot be resumed; {ELSEWHERE}")
-
-
-def _digests(plan: Plan) -> dict[Settings, str]:
-    """Those of the plan's data sets."""
-    return {choice: dataset_digest(dataset) for choice, dataset in plan.datasets.items()}
+    if not is_dry:
+        folder.make_directory()
+    positions = {run_id(config): position for position, config in enumerate(plan.runs)}
+    digests = {choice: dataset_digest(dataset) for choice, dataset in plan.datasets.items()}
+    current = environment()
+    with nullcontext() if is_dry else folder.lock():
+        known = folder.groups() if folder.is_occupied() else []
+        # Later than all others, whatever the clocks of other computers say.
+        created = max([time.time(), *(group.record.created + 1e-3 for group in known)])
+        missing, incomplete = _find_missing(folder.path, plan, list(positions), known, digests, force, allow_mismatch)
+        if not (force or allow_mismatch):
+            check_environment(folder.path, known, current, bool(missing or incomplete))
+        stored = {run["id"] for group in known for run in group.record.runs}
+        if num_again := 0 if force else sum(run_id(plan.runs[position]) in stored for position in missing):
+            log.warning(f"{folder.path}: computed again from the start: {count(num_again, 'run')}")
+        runs = [missing.get(position, config) for position, config in enumerate(plan.runs)]
+        groups = [_resume(group, num, plan, runs, positions, current, is_dry) for group, num in incomplete.items()]
+        plan, ids = replace(plan, runs=runs), list(positions)
+        new = with_groups_of(plan, list(missing))
+        for group in [] if is_dry else fit(new).groups:
+            name = section_name(plan.runs[group.runs[0]].server.aggregator)
+            added = folder.add_group(name, _record(group, ids, digests, created, current))
+            groups.append(replace(group, folder=added.path.name))
+        if is_dry:
+            groups += new.groups
+        else:
+            folder.write_config(f"{plan.experiment.name}-{plan.experiment.digest()}", plan.experiment.dump())
+    # A run of two groups that are resumed has the rounds of the longer one.
+    groups = [plan.group(group.runs, group.layout, group.folder) for group in groups]
+    return replace(plan, groups=sorted(groups, key=lambda group: min(group.runs)))
 
 
 def _find_missing(
@@ -232,8 +180,9 @@ def _resume(
     runs: list[Config],
     positions: dict[str, int],
     current: dict[str, Any],
-) -> tuple[Group, Record]:
-    """The group of a plan that continues a stored one, with its layout, up to `num_rounds`, and what is then stored.
+    is_dry: bool,
+) -> Group:
+    """The group of a plan that continues a stored one, with its layout, up to `num_rounds`.
 
     Those of its runs that `runs` lack are added there, and to `positions`. All are recorded as before; final states
     if the plan asks for them.
@@ -257,7 +206,9 @@ def _resume(
     rows = [run | {ROUNDS: num_rounds, "record.final_states": final_states} for run in record.runs]
     environments = record.environments if current in record.environments else [*record.environments, current]
     changed = msgspec.structs.replace(record, runs=rows, environments=environments)
-    return replace(plan, runs=runs).group(members, layout, group.path.name), changed
+    if changed != record and not is_dry:
+        group.write_record(changed)
+    return replace(plan, runs=runs).group(members, layout, group.path.name)
 
 
 def _read_config(plan: Plan, group: GroupFolder, run: Mapping[str, Any]) -> Config:
