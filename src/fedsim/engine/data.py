@@ -36,8 +36,8 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     raw, root = hold_out_root(raw, data.root_examples, rng(3))
     raw, validation = hold_out_validation(raw, data.validation_fraction, rng(4), is_natural)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng(1))
-    natural = (natural_test_clients(raw), natural_client_names(raw)) if is_natural else (None, (), data.num_clients)
-    dataset = make_federated_dataset(raw, partition, *natural)
+    about = (natural_test_clients(raw), natural_client_names(raw)) if is_natural else (None, (), data.num_clients)
+    dataset = make_federated_dataset(raw, partition, *about)
     notes += [*raw.notes, *scale_notes(dataset), *unseen_class_notes(dataset), *unseen_client_notes(dataset)]
     return replace(dataset, root=root, validation=validation, notes=tuple(notes))
 
