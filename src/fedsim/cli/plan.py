@@ -39,8 +39,9 @@ def show_plan(plan: Plan, path: Path, force: bool = False, allow_mismatch: bool 
     Returns the plan with these groups. Runs that are continued count with all their rounds. The options are those of
     `run_plan`.
     """
-    num_runs = len(plan.runs)
-    plan = open_folder(RunFolder(path), plan, force, allow_mismatch, is_dry=True)
+    num_runs, folder = len(plan.runs), RunFolder(path)
+    if folder.is_occupied():  # else the data, which may be large, need not be read
+        plan = open_folder(folder, plan, force, allow_mismatch, is_dry=True)
     num_left = len({run for group in plan.groups for run in group.runs if run < num_runs})
     if not plan.groups:
         make_console().print(f"nothing to run: {path} has all of {count(num_runs, 'run')}", markup=False)

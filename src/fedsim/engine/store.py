@@ -29,8 +29,8 @@ from fedsim.runs.groups import ROUNDS, GroupFolder, Record
 from fedsim.runs.sweep import section_name
 
 ADDED = ("models", "data", "classes", "local_steps")  # what runs may record besides, by keys of `record`
-log = logging.getLogger("fedsim")
 CLIENTS = ("none", "evaluated", "all")  # values of record.clients, each with all that the one before it has
+log = logging.getLogger("fedsim")
 
 
 def open_folder(
@@ -64,7 +64,8 @@ def open_folder(
         if not (force or allow_mismatch):
             check_environment(folder.path, known, current, bool(missing or incomplete))
         stored = {run["id"] for group in known for run in group.record.runs}
-        if num_again := 0 if force else sum(run_id(plan.runs[position]) in stored for position in missing):
+        num_again = sum(id_ in stored for id_, position in positions.items() if position in missing)
+        if num_again and not force:
             log.warning(f"{folder.path}: computed again from the start: {count(num_again, 'run')}")
         runs = [missing.get(position, config) for position, config in enumerate(plan.runs)]
         groups = [_resume(group, num, plan, runs, positions, current, is_dry) for group, num in incomplete.items()]

@@ -1,7 +1,7 @@
 """What a group takes on this machine: its memory, from shapes, and its time, from a few steps that are timed."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +12,7 @@ import numpy as np
 from fedsim.config.clients import num_malicious
 from fedsim.config.schema import Config
 from fedsim.core.client import loss_gradient
-from fedsim.core.types import Array, FederatedDataset, Variables
+from fedsim.core.types import Array, FederatedDataset, PyTree, Variables
 from fedsim.engine import build, devices, memory
 from fedsim.engine.data import find_trigger
 from fedsim.engine.inputs import buffer_shapes
@@ -77,13 +77,7 @@ def server_seconds(config: Config, dataset: FederatedDataset, layout: Layout) ->
     simulation, hparams = build.simulation(of_step, dataset, layout), build.hparams(of_step)
     state = jax.jit(simulation.init)(jax.random.key(0), data, hparams)
     run = jax.jit(simulation.round).lower(state, data, hparams).compile()
-    jax.block_until_ready(run(state, data, hparams))
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        jax.block_until_ready(run(state, data, hparams))
-        times.append(time.perf_counter() - started)
-    return min(times)
+    return _shortest(lambda: run(state, data, hparams))
 
 
 @cached_by_program(build.change_task)
@@ -113,9 +107,14 @@ def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) 
         )
     arguments = jax.vmap(task.init)(keys), keys
     placed = [jax.device_put(arguments, device) for device in jax.local_devices()[: layout.num_devices]]
+    return _shortest(lambda: [run(*arguments) for arguments in placed]) / (NUM_STEPS * layout.num_models * batch)
+
+
+def _shortest(call: Callable[[], PyTree]) -> float:
+    """The seconds of the fastest of three calls."""
     times = []
     for _ in range(3):
         started = time.perf_counter()
-        jax.block_until_ready([run(*arguments) for arguments in placed])
+        jax.block_until_ready(call())
         times.append(time.perf_counter() - started)
-    return min(times) / (NUM_STEPS * layout.num_models * batch)
+    return min(times)
