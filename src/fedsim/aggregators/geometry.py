@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 
 from fedsim.aggregators.weighting import Weights, equal_weights
 from fedsim.core.client import lockstep_max
-from fedsim.core.trees import gram_matrix, nonzero, safe_sqrt, squared_distances, squared_norms
-from fedsim.core.types import Array, CohortReport, PyTree, Updates
+from fedsim.core.trees import gram_matrix, nonzero, safe_sqrt, squared_norms
+from fedsim.core.types import Array, CohortReport, Updates
 
 Pairs: TypeAlias = Float[Array, "K K"]  # inner products, distances and the like of all pairs of clients
 
@@ -47,19 +47,22 @@ def pairwise_distances(report: CohortReport) -> Pairs:
 
     That is the one nearest to their middle. Its difference to others is exact where that to a rounded mean is not, so
     the distances of small integers are exact, and ties are ties. Pairs that are too close for inner products in
-    float32, as colluding clients or a tight group next to a large outlier are, get `direct_distances` instead.
+    float32, as colluding clients or a tight group next to a large outlier are, get `_direct_distances` instead; the
+    derivative is that of the inner products.
     """
     from_middle = squared_norms(center(report.updates, equal_weights(report.valid)))
     nearest = jnp.argmin(jnp.where(report.valid, from_middle, jnp.inf))
     gram = gram_matrix(_around(report.updates, nearest))
-    norms, distances = jnp.diagonal(gram), squared_distances((gram + gram.T) / 2)
+    norms = jnp.diagonal(gram)
+    distances = norms[:, None] + norms[None, :] - (gram + gram.T)
     pairs = report.valid[:, None] & report.valid[None, :] & ~jnp.eye(len(norms), dtype=bool)
     inaccurate = pairs & (distances < MIN_RELATIVE_DISTANCE * (norms[:, None] + norms[None, :]))
-    return jax.lax.cond(
+    measured = jax.lax.cond(
         lockstep_max(jnp.any(inaccurate)),  # one condition for all runs in lockstep: `vmap` would compute both branches
-        lambda: jnp.where(inaccurate, direct_distances(report.updates, inaccurate), distances),
+        lambda: jnp.where(inaccurate, _direct_distances(jax.lax.stop_gradient(report.updates), inaccurate), distances),
         lambda: distances,
     )
+    return _with_value(distances, jnp.maximum(measured, 0.0))
 
 
 def _around(updates: Updates, client: Int[Array, ""]) -> Updates:
@@ -70,11 +73,10 @@ def _around(updates: Updates, client: Int[Array, ""]) -> Updates:
     return jax.tree.map(lambda u: u - jax.lax.stop_gradient(u[client])[None], updates)
 
 
-@jax.custom_vjp
-def direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
+def _direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
     """Squared distances of `updates` as sums of squared differences, without cancellation.
 
-    Only for the symmetric mask `pairs`, one pair after another; 0 elsewhere. There is no forward-mode derivative.
+    Only for the symmetric mask `pairs`, one pair after another; 0 elsewhere.
     """
     num_clients = len(pairs)
     upper = jnp.triu(pairs, 1).ravel()
@@ -90,18 +92,14 @@ def direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
     return jax.lax.while_loop(lambda carry: carry[0] < jnp.sum(upper), measure, start)[1]
 
 
-def _direct_distances_backward(residuals: tuple[Updates, Array], change: Array) -> tuple[Updates, None]:
-    """For attacks that follow a rule's gradient, which the loop does not have: K passes over the updates instead."""
-    updates, pairs = residuals
-    of_pairs = jnp.where(pairs, change + change.T, 0.0)
-
-    def change_of_row(k: Array) -> PyTree:
-        return jax.tree.map(lambda u: 2 * jnp.tensordot(of_pairs[k], u[k][None] - u, axes=1), updates)
-
-    return jax.lax.map(change_of_row, jnp.arange(len(pairs))), None
+@jax.custom_vjp
+def _with_value(differentiated: Pairs, value: Pairs) -> Pairs:
+    """`value`, with the derivative of `differentiated`."""
+    del differentiated
+    return value
 
 
-direct_distances.defvjp(lambda *args: (direct_distances(*args), args), _direct_distances_backward)
+_with_value.defvjp(lambda _, value: (value, None), lambda _, change: (change, None))
 
 
 def gram_around_mean(distances: Pairs, weights: Weights) -> Pairs:
