@@ -81,13 +81,16 @@ def test_rules_are_differentiable(make_rule):
 
 
 def test_gradient_of_distances_in_a_tight_group():
-    """Also of those that are computed directly."""
-    updates = jnp.asarray(tight(0, 100.0, 5, size=30)[0])
-    pairs = jnp.asarray(np.random.default_rng(0).random((K, K)) < 0.5)
-    of_rule = lambda u: pairwise_distances(make_report(u))
+    """They are computed directly; far from most other updates, float32 has three digits of their derivative."""
+    updates, outliers = tight(0, 100.0, 5, size=30)
+    is_outlier = np.isin(np.arange(K), outliers)
     by_hand = lambda u: jnp.sum(jnp.square(u[:, None] - u[None]), axis=-1)
-    of_pairs = lambda distances: jax.jit(jax.grad(lambda u: jnp.sum(jnp.where(pairs, distances(u), 0.0))))(updates)
-    np.testing.assert_allclose(of_pairs(of_rule), of_pairs(by_hand), rtol=1e-4, atol=1e-3)
+    for group, tolerance in ((is_outlier, 1e-3), (~is_outlier, 1e-5)):
+        pairs = group[:, None] & group[None, :]
+        gradient = lambda distances, pairs=pairs: jax.grad(lambda u: jnp.sum(jnp.where(pairs, distances(u), 0.0)))
+        actual = jax.jit(gradient(lambda u: pairwise_distances(make_report(u))))(updates)
+        expected = gradient(by_hand)(updates)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("seed", range(5))
