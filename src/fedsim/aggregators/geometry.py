@@ -54,7 +54,7 @@ def pairwise_distances(report: CohortReport) -> Pairs:
     nearest = jnp.argmin(jnp.where(report.valid, from_middle, jnp.inf))
     gram = gram_matrix(_around(report.updates, nearest))
     norms = jnp.diagonal(gram)
-    distances = norms[:, None] + norms[None, :] - (gram + gram.T)
+    distances = norms[:, None] + norms[None, :] - (gram + gram.T)  # not clipped at 0, where a derivative would end
     pairs = report.valid[:, None] & report.valid[None, :] & ~jnp.eye(len(norms), dtype=bool)
     inaccurate = pairs & (distances < MIN_RELATIVE_DISTANCE * (norms[:, None] + norms[None, :]))
     measured = jax.lax.cond(
