@@ -68,16 +68,32 @@ def test_ordinary_updates_use_inner_products_only(make_rule, num_outliers, monke
     assert (actual[1] != without[1]).any()
 
 
-@pytest.mark.parametrize("make_rule", [multi_krum, rfa])
-def test_rules_are_differentiable(make_rule):
-    report, rule = report_of(tight(0, 100.0, 5, size=10)[0]), make_rule()
+@pytest.mark.parametrize(
+    ("rule", "float64_weights"),
+    [
+        (multi_krum(num_byzantine=8), lambda updates, m: krum(updates, m, np.ones(K, bool), 8, 12)),
+        (rfa(num_iters=50), lambda updates, m: weiszfeld(updates, m, 50, 1e-5)),
+    ],
+    ids=["multi_krum", "rfa"],
+)
+def test_rules_have_the_derivative_of_float64(rule, float64_weights):
+    """In a direction within the tight group, where a rule's weights come from distances that are computed again."""
+    updates, outliers = tight(0, 100.0, 5, size=10)
+    rng, num_examples = np.random.default_rng(1), np.ones(K)
+    value, direction = rng.normal(size=10), rng.normal(size=updates.shape)
+    direction[outliers] = 0
 
-    def squared_norm(updates):
-        return jnp.sum(jnp.square(rule.aggregate((), report._replace(updates=updates), KEY)[0].update.params["a"]))
+    def objective(updates):
+        report = make_report(updates)
+        weights = rule.aggregate((), report, KEY)[0].weights
+        return jnp.asarray(value, jnp.float32) @ (weights @ updates)
 
-    gradient = jax.jit(jax.grad(squared_norm))(report.updates).params["a"]
-    assert np.isfinite(gradient).all()
-    assert np.abs(gradient).max() > 0
+    def float64(step):
+        moved = updates + step * direction
+        return value @ (float64_weights(moved, num_examples) @ moved)
+
+    actual = np.vdot(jax.jit(jax.grad(objective))(jnp.asarray(updates)), direction)
+    np.testing.assert_allclose(actual, (float64(1e-8) - float64(-1e-8)) / 2e-8, rtol=1e-3)
 
 
 def test_gradient_of_distances_in_a_tight_group():

@@ -153,8 +153,9 @@ def iterate_weights(report: CohortReport, prior: Weights, iterate: Callable[[Pai
 
     def around_nearest() -> Array:
         nearest = jnp.argmin(jnp.where(report.valid, squared, jnp.inf))
-        gram = gram_matrix(_around(report.updates, nearest))
-        return jnp.where(is_inaccurate, iterate(gram), weights)
+        shifted = gram - gram[nearest][None] - gram[:, nearest, None] + gram[nearest, nearest]
+        measured = gram_matrix(_around(jax.lax.stop_gradient(report.updates), nearest))
+        return jnp.where(is_inaccurate, iterate(_with_value(shifted, measured)), weights)
 
     # One condition for all runs in lockstep: under `vmap`, separate ones would always compute both branches.
     return jax.lax.cond(lockstep_max(is_inaccurate), around_nearest, lambda: weights)
