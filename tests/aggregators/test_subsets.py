@@ -21,8 +21,9 @@ K, F = 9, 3
 def _weak_bounds():
     """So that a batch of the few subsets here is neither all of them nor sure to have the best."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subsets, "SEARCH_BATCH", 2)
-        patch.setattr(subsets, "NUM_POWER_STEPS", 1)
+        patch.setattr(subsets, "SEARCH_BATCHES", (4, 2))
+        patch.setattr(subsets, "NUM_POWER_STEPS", (1, 2))
+        patch.setattr(subsets, "NUM_DIRECTIONS", 1)
         yield
 
 

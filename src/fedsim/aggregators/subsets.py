@@ -7,6 +7,7 @@ ICML 2023, https://arxiv.org/abs/2302.04787.
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from math import comb
 from typing import Annotated
@@ -19,21 +20,28 @@ from fedsim.aggregators.geometry import gram_around_mean, pairwise_distances, to
 from fedsim.aggregators.weighting import MINORITY, assumed_minority, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Bounds
-from fedsim.core.trees import nonzero, safe_sqrt
-from fedsim.core.types import Array, CohortReport
+from fedsim.core.trees import nonzero
+from fedsim.core.types import Array, CohortReport, Scalar
 
 MAX_SUBSETS = 200_000
 """10 of 20 clients are 184,756."""
 MAX_BATCH_SIZE = 1 << 22
 """Elements of the distance matrices of the subsets that are evaluated together."""
-SEARCH_BATCH = 256
-"""Subsets that are evaluated in one step of the search."""
-NUM_POWER_STEPS = 12
-"""Steps of the power method; its Rayleigh quotients are lower bounds of the largest eigenvalue."""
+NUM_DIRECTIONS = 2
+"""Top eigenvectors of all clients from which the power method starts in each subset."""
+NUM_POWER_STEPS = 1, 12
+"""Steps of the power method, whose Rayleigh quotients are lower bounds: for all subsets, and for the most promising."""
+MIN_REMAINING = 1e-3
+"""Share of a vector's squared norm that must remain without its mean, so that the rest sums to 0 but for rounding."""
+SEARCH_BATCHES = 256, 16
+"""Subsets that get the second lower bound in one step of the search, and that are evaluated in one step."""
 ROUNDING = 2e-6
 """Relative error of a cost: eigenvalues have more than distances."""
 BOUND_ROUNDING = 1e-4
 """An upper bound of the relative error of a lower bound."""
+
+LowerBound = Callable[[int, Array], Array]
+"""By a number of steps, of the cost of a subset, a mask [K]."""
 
 StaticByzantine = Annotated[
     int | None,
@@ -65,91 +73,120 @@ def smea(*, num_byzantine: StaticByzantine = None) -> Aggregator:
     """
 
     def top_eigenvalue(distances: Array, mask: Array) -> Array:
-        gram = gram_around_mean(distances, equal_weights(mask))
-        return top_eigenpair(jnp.where(mask[:, None] & mask[None, :], gram, 0.0))[0]
+        return top_eigenpair(_gram(distances, mask))[0]
 
-    return from_weights(lambda report: best_subset(report, num_byzantine, top_eigenvalue, _rayleigh_quotient))
+    return from_weights(lambda report: best_subset(report, num_byzantine, top_eigenvalue, _rayleigh_quotients))
 
 
-def _rayleigh_quotient(distances: Array, mask: Array) -> Array:
-    """A lower bound of the top eigenvalue of the inner products around the mean of a subset, up to rounding.
+def _rayleigh_quotients(distances: Array, valid: Array) -> LowerBound:
+    """Lower bounds of the top eigenvalue of the inner products around the mean of a subset, up to rounding.
 
     That matrix is - C D C / 2, D the squared `distances` and C the projection on vectors [K] in the subset with the
-    sum 0. So a step of the power method for many subsets is one product with D.
+    sum 0. So a step of the power method for many subsets is one product with D. It starts from top eigenvectors of all
+    clients: most subsets share one of their largest directions.
     """
+    gram, directions = _gram(distances, valid), []
+    for _ in range(NUM_DIRECTIONS):
+        value, direction = top_eigenpair(gram)
+        gram = gram - value * direction[:, None] * direction[None, :]
+        directions.append(direction)
 
-    def project(vector: Array) -> Array:
-        return jnp.where(mask, vector - equal_weights(mask) @ jnp.where(mask, vector, 0.0), 0.0)
+    def bound(num_steps: int, mask: Array) -> Array:
+        size = nonzero(jnp.sum(mask.astype(jnp.float32)))
 
-    def step(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        vector = carry[0] / nonzero(jnp.max(jnp.abs(carry[0])))  # so that squares are within float32
-        vector = vector / nonzero(safe_sqrt(vector @ vector))
-        product = project(jnp.matmul(distances, vector, precision="highest") / -2)
-        return product, vector @ product
+        def step(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            inside = jnp.where(mask[None, :], carry[0], 0.0)
+            vectors = jnp.where(mask[None, :], inside - jnp.sum(inside, 1, keepdims=True) / size, 0.0)
+            products = jnp.matmul(vectors, distances, precision="highest") / -2
+            squares, quotients = jnp.sum(jnp.square(vectors), 1), jnp.sum(vectors * products, 1)
+            is_accurate = squares > MIN_REMAINING * jnp.sum(jnp.square(inside), 1)
+            quotients = jnp.where(is_accurate, quotients / nonzero(squares), 0.0)
+            return products / nonzero(jnp.max(jnp.abs(products), 1, keepdims=True)), quotients
 
-    start = project(jax.random.normal(jax.random.key(0), mask.shape))
-    return jax.lax.fori_loop(0, NUM_POWER_STEPS, step, (start, jnp.zeros(())))[1]
+        start = jnp.stack(directions), jnp.zeros(NUM_DIRECTIONS)
+        return jnp.max(jax.lax.fori_loop(0, num_steps, step, start)[1])
+
+    return bound
+
+
+def _gram(distances: Array, mask: Array) -> Array:
+    """Inner products [K, K] around the mean of the clients in `mask`; 0 for others."""
+    return jnp.where(mask[:, None] & mask[None, :], gram_around_mean(distances, equal_weights(mask)), 0.0)
 
 
 def best_subset(
     report: CohortReport,
     num_byzantine: int | None,
     compute_cost: Callable[[Array, Array], Array],
-    lower_bound: Callable[[Array, Array], Array] | None = None,
+    make_lower_bound: Callable[[Array, Array], LowerBound] | None = None,
 ) -> Array:
     """Equal weights [K] of the subset of n - f of the n valid clients that has the least cost.
 
     `compute_cost(distances [K, K], mask [K])` gives a subset's cost from the squared distances of all clients. f is
     clipped to 2 f < n; its default follows K, not n. Ties, up to `ROUNDING`: the set with the lower client ids,
-    compared one by one. `lower_bound` has the arguments of `compute_cost`: costs are computed in the order of their
-    bounds, until no other subset can be the best.
+    compared one by one. If `make_lower_bound(distances, valid)` gives lower bounds, costs are computed in their order,
+    until no other subset can be the best.
     Raises `ValueError` if there are more than `MAX_SUBSETS` subsets, or if 2 f >= K.
 
     All subsets of K - f rows are enumerated, and those that drop the wrong number of valid clients are ignored: K and
     f shape the program, but which clients are valid is data. The weights are constant almost everywhere, so their
     derivative is 0.
     """
-    dropped = _dropped_rows(report.valid.size, num_byzantine)
-    f = assumed_minority(dropped.shape[1], report)
+    masks = _masks(report.valid.size, num_byzantine)
+    f = assumed_minority(int(np.sum(~masks[0])), report)
     num_kept = jnp.sum(report.valid) - f
 
     order = jnp.lexsort((report.client_ids, report.valid))
     valid, distances = report.valid[order], jax.lax.stop_gradient(pairwise_distances(report)[order][:, order])
 
-    def kept(rows: Array) -> Array:
-        return valid & jnp.ones_like(valid).at[rows].set(False)
+    @jax.custom_batching.sequential_vmap  # a search fills a device, and runs in lockstep would wait for the longest
+    def best_rows(distances: Array, valid: Array, num_kept: Array) -> Array:
+        subsets = jnp.asarray(masks)
 
-    def if_eligible(evaluate: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
-        return lambda rows: jnp.where(jnp.sum(kept(rows)) == num_kept, evaluate(distances, kept(rows)), jnp.inf)
+        def if_eligible(evaluate: Callable[[Array], Array]) -> Callable[[Array], Array]:
+            return lambda rows: jnp.where(jnp.sum(rows & valid) == num_kept, evaluate(rows & valid), jnp.inf)
 
-    batch_size = min(max(MAX_BATCH_SIZE // distances.size, 1), len(dropped))
-    first = jax.lax.map(if_eligible(lower_bound or compute_cost), dropped, batch_size=batch_size)
-    cost = jax.vmap(if_eligible(compute_cost))
-    costs = first if lower_bound is None else _search(first, lambda subsets: cost(dropped[subsets]))
-    best = dropped[jnp.argmax(costs <= jnp.min(costs) * (1 + ROUNDING))]
-    return equal_weights(kept(best))[jnp.argsort(order)]
+        cost = if_eligible(lambda mask: compute_cost(distances, mask))
+        batch_size = min(max(MAX_BATCH_SIZE // distances.size, 1), len(masks))
+        over_all = partial(jax.lax.map, xs=subsets, batch_size=batch_size)
+        if make_lower_bound is None:
+            costs = over_all(cost)
+        else:
+            bound = make_lower_bound(distances, valid)
+            rough, close = (if_eligible(partial(bound, num_steps)) for num_steps in NUM_POWER_STEPS)
+
+            def search_closely(numbers: Array, least: Array) -> Array:
+                rows = subsets[numbers]
+                return _search(jax.vmap(close)(rows), lambda i, _: jax.vmap(cost)(rows[i]), SEARCH_BATCHES[1], least)
+
+            costs = _search(over_all(rough), search_closely, SEARCH_BATCHES[0], jnp.inf)
+        return subsets[jnp.argmax(costs <= jnp.min(costs) * (1 + ROUNDING))] & valid
+
+    return equal_weights(best_rows(distances, valid, num_kept))[jnp.argsort(order)]
 
 
-def _search(bounds: Array, compute_costs: Callable[[Array], Array]) -> Array:
+def _search(bounds: Array, compute_costs: Callable[[Array, Array], Array], batch_size: int, least: Scalar) -> Array:
     """Costs [S]; infinity for subsets that were not evaluated.
 
-    Subsets are evaluated by ascending lower `bounds` [S], until no other can be the best.
+    Subsets are evaluated by ascending lower `bounds` [S], until no other can be the best, or as good as the `least`
+    cost of others.
     """
 
     def is_open(carry: tuple[Array, Array]) -> Array:
         bounds, costs = carry
-        return jnp.any(jnp.isfinite(bounds) & (bounds <= jnp.min(costs) * (1 + BOUND_ROUNDING)))
+        return jnp.any(jnp.isfinite(bounds) & (bounds <= jnp.minimum(least, jnp.min(costs)) * (1 + BOUND_ROUNDING)))
 
     def evaluate(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         bounds, costs = carry
-        _, lowest = jax.lax.top_k(-bounds, min(SEARCH_BATCH, len(bounds)))
-        return bounds.at[lowest].set(jnp.inf), costs.at[lowest].set(compute_costs(lowest))
+        _, lowest = jax.lax.top_k(-bounds, min(batch_size, len(bounds)))
+        new = compute_costs(lowest, jnp.minimum(least, jnp.min(costs)))
+        return bounds.at[lowest].set(jnp.inf), costs.at[lowest].set(new)
 
     return jax.lax.while_loop(is_open, evaluate, (bounds, jnp.full_like(bounds, jnp.inf)))[1]
 
 
-def _dropped_rows(num_rows: int, num_byzantine: int | None) -> Array:
-    """All sets of f of `num_rows` rows [S, f], ordered by the rows that remain."""
+def _masks(num_rows: int, num_byzantine: int | None) -> np.ndarray:
+    """All sets of K - f of the K = `num_rows` rows, as masks [S, K], ordered by the rows in them."""
     MINORITY.check("num_byzantine", num_byzantine, num_rows)
     f = max((num_rows - 3) // 2, 0) if num_byzantine is None else num_byzantine
     if (num_subsets := comb(num_rows, f)) > MAX_SUBSETS:
@@ -157,4 +194,6 @@ def _dropped_rows(num_rows: int, num_byzantine: int | None) -> Array:
             f"num_byzantine: must leave at most {MAX_SUBSETS:,} subsets of the cohort to search, got f = {f} of "
             f"{num_rows} clients, which are {num_subsets:,}; use a smaller num_byzantine or cohort"
         )
-    return jnp.asarray(np.array(list(combinations(range(num_rows), f)), np.int32)[::-1])
+    masks = np.ones((num_subsets, num_rows), bool)
+    np.put_along_axis(masks, np.array(list(combinations(range(num_rows), f)), int)[::-1], False, axis=1)
+    return masks
