@@ -136,12 +136,16 @@ def test_accuracy_after_local_steps_with_whole_batches(tmp_path):
         fedsim.run(without_clients, out=tmp_path / "b", progress=False)
 
 
-def test_a_note_says_that_clients_have_no_test_examples_of_their_own():
+def test_a_note_says_why_models_of_the_clients_own_are_not_measured():
     plan = make_plan(fedsim.load({"client": {"algorithm": "ditto"}}))
-    assert plan.notes == (
-        "client.algorithm: ditto trains models of the clients' own, which are not measured: test examples of digits "
-        "belong to no clients",
-    )
+    note = "client.algorithm: ditto trains models of the clients' own, which are not measured: "
+    assert plan.notes == (note + "test examples of digits belong to no clients",)
+    x, y, owners = np.zeros((9, 2), np.float32), np.arange(9) // 3, np.arange(9) % 3
+    data = fedsim.from_arrays(x, y, owners, x, y, test_client_ids=owners)
+    keys = {"client__algorithm": "ditto", "server__cohort_size": 3, "model__name": "logistic"}
+    notes = lambda placement: make_plan(fedsim.load({"data": {"placement": placement}}, data=data, **keys)).notes
+    assert notes("host") == (note + "they stay on the host",)
+    assert notes("device") == ()
 
 
 def test_examples_without_a_class_are_refused(tmp_path):

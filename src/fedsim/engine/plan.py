@@ -24,7 +24,7 @@ from fedsim.engine.family import Family
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
 from fedsim.engine.memory import run_bytes
 from fedsim.engine.model import num_params
-from fedsim.engine.streamed.buffers import placement_note, stays_on_host, with_buffers
+from fedsim.engine.streamed.buffers import placement_notes, stays_on_host, with_buffers
 from fedsim.errors import ConfigError
 
 
@@ -93,8 +93,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
             notes += check_group(configs, datasets[data_choice(configs[0])], machine.memory)
         groups = _make_groups(plan, grouped)
     for group in groups:
-        if group.layout.buffer_examples and group.configs[0].data.placement == "auto":
-            notes.append(placement_note(group.configs[0], group.dataset, machine))
+        notes += placement_notes(group.configs[0], group.dataset, group.layout, machine)
     warnings = tuple(experiment.unused_keys(runs))
     return replace(plan, groups=groups, warnings=warnings, notes=tuple(dict.fromkeys(notes)))
 
