@@ -151,8 +151,7 @@ def _objective(name: str, state: AscentState, context: AttackContext, key: Array
     def objective(aggregate: Aggregate) -> Array:
         shift = _minus(aggregate.update, mean)
         if name == "loss" and next_loss is not None:
-            update = _drop_nonfinite_gradient(aggregate.update)  # Adam has none where an update was always zero
-            value = next_loss(aggregate._replace(update=update), honest_mask(context), key)
+            value = next_loss(aggregate, honest_mask(context), key)
         else:
             value = squared_norm(shift)
         if name == "drift":  # in the first round there is none, and the distance counts
@@ -195,15 +194,6 @@ def _starts(state: AscentState, objective: Objective, context: AttackContext) ->
         shifted(1.0, state.sent),
     ]
     return _join(starts, jnp.stack)
-
-
-@jax.custom_vjp
-def _drop_nonfinite_gradient(update: PyTree) -> PyTree:
-    """`update`, with zeros in place of what is not finite in its gradient."""
-    return update
-
-
-_drop_nonfinite_gradient.defvjp(lambda update: (update, None), lambda _, gradient: (_zero_nonfinite(gradient),))
 
 
 def _join(updates: list[PyTree], join: Callable[[tuple[Array, ...]], Array]) -> Updates:
@@ -282,14 +272,10 @@ def _extra(u: Array) -> int:
 
 
 def _evaluate(outcome: Outcome, forged: Updates, temperature: Scalar) -> Point:
-    """The point, with a gradient of zeros where it is not finite."""
+    """The point, with zeros where its gradient is not finite, as Adam's is where updates were always zero."""
     (score, update), gradient = jax.value_and_grad(outcome, has_aux=True)(forged, temperature)
-    gradient = _zero_nonfinite(gradient)
+    gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0), gradient)
     return Point(forged, score, gradient, jnp.sqrt(squared_norm(gradient)), to_float32(update))
-
-
-def _zero_nonfinite(gradient: PyTree) -> PyTree:
-    return jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0), gradient)
 
 
 def _next_state(state: AscentState, sent: Point, context: AttackContext) -> AscentState:
