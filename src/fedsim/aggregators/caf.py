@@ -13,7 +13,7 @@ from fedsim.aggregators.geometry import gram_around_mean, pairwise_distances, to
 from fedsim.aggregators.weighting import (
     MINORITY,
     NumByzantine,
-    assumed_minority,
+    assumed_byzantine,
     equal_weights,
     from_weights,
     normalize,
@@ -36,7 +36,7 @@ def caf(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> Aggregato
     """
 
     def compute_weights(report: CohortReport) -> Array:
-        min_sum = jnp.sum(report.valid) - 2 * assumed_minority(num_byzantine, report)
+        min_sum = jnp.sum(report.valid) - 2 * assumed_byzantine(num_byzantine, report)
         # A loop of unknown length has no gradient: to attacks that ascend, the weights do not depend on the updates.
         distances = jax.lax.stop_gradient(pairwise_distances(report))
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.norms import clip_factors, largest_elements
-from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_byzantine
 from fedsim.core.contracts import PreAggregator
 from fedsim.core.server import mask_invalid
 from fedsim.core.settings import POSITIVE, Traced
@@ -43,7 +43,7 @@ def arc(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> PreAggreg
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:
         del key
         num_valid = jnp.sum(report.valid)
-        f = assumed_minority(num_byzantine, report)
+        f = assumed_byzantine(num_byzantine, report)
         num_clipped = 2 * f * (num_valid - f) // jnp.maximum(num_valid, 1)
         norms = safe_sqrt(squared_norms(report.updates))
         descending = -jnp.sort(jnp.where(report.valid, -norms, jnp.inf))

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
-from fedsim.aggregators.weighting import MINORITY, assumed_minority, example_weights, normalize, stateless
+from fedsim.aggregators.weighting import MINORITY, assumed_byzantine, example_weights, normalize, stateless
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Traced
 from fedsim.core.sorting import ASCENDING, NEAREST, CenteredColumns, Order, keys_at_ranks, rank_mean, weights_below
@@ -71,7 +71,7 @@ def trimmed_mean(
     """
 
     def aggregate(report: CohortReport) -> Aggregate:
-        f = assumed_minority(num_byzantine, report)
+        f = assumed_byzantine(num_byzantine, report)
         if report.weights is not None:
             weights = jnp.sort(example_weights(report.valid, report), descending=True)
             return trim_by_weight(report, jnp.sum(jnp.where(jnp.arange(weights.size) < f, weights, 0.0)))
@@ -94,7 +94,7 @@ def meamed(
     """
 
     def aggregate(report: CohortReport) -> Aggregate:
-        num_kept = jnp.sum(report.valid) - assumed_minority(num_byzantine, report)
+        num_kept = jnp.sum(report.valid) - assumed_byzantine(num_byzantine, report)
         return mean_around_median(report, report.valid, num_kept)
 
     return stateless(aggregate)

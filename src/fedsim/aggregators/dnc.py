@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import random_columns, top_eigenpair
-from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_byzantine, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
 from fedsim.core.selection import select_lowest
 from fedsim.core.settings import Bounds, Traced
@@ -39,7 +39,7 @@ def dnc(
     def compute_weights(report: CohortReport, key: Array) -> Array:
         rows, valid = ravel_updates(report.updates), report.valid
         num_valid = jnp.sum(valid)
-        f = assumed_minority(num_byzantine, report)
+        f = assumed_byzantine(num_byzantine, report)
         num_dropped = jnp.minimum(jnp.floor(filter_factor * f).astype(jnp.int32), num_valid - 1)
 
         def keep(key: Array) -> Array:

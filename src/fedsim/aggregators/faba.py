@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import gram_around_mean, pairwise_distances
-from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_byzantine, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
 from fedsim.core.selection import ranks
 from fedsim.core.types import Array, CohortReport
@@ -35,7 +35,7 @@ def faba(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> Aggregat
             from_mean = jnp.diagonal(gram_around_mean(distances, equal_weights(kept)))
             return kept & (ranks(from_mean, report._replace(valid=kept)) < jnp.sum(kept) - 1)
 
-        f = assumed_minority(num_byzantine, report)
+        f = assumed_byzantine(num_byzantine, report)
         return equal_weights(jax.lax.fori_loop(0, f, drop_farthest, report.valid))
 
     return from_weights(compute_weights)

@@ -9,7 +9,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_byzantine, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
 from fedsim.core.selection import select_lowest
 from fedsim.core.settings import Limit, Traced
@@ -42,7 +42,7 @@ def monna(
         pivot = jnp.argmax(is_trusted)
         from_pivot = squared_norms(jax.tree.map(lambda u: u - u[pivot][None], report.updates))
         distances = jnp.where(is_trusted, -1.0, from_pivot)  # itself comes first
-        num_nearest = jnp.sum(report.valid) - assumed_minority(num_byzantine, report)
+        num_nearest = jnp.sum(report.valid) - assumed_byzantine(num_byzantine, report)
         return equal_weights(select_lowest(distances, report, num_nearest) * jnp.any(is_trusted))
 
     return from_weights(compute_weights)

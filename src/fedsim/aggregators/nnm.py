@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import pairwise_distances
-from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, mix_updates
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_byzantine, mix_updates
 from fedsim.core.contracts import PreAggregator
 from fedsim.core.selection import ranks
 from fedsim.core.types import Array, CohortReport
@@ -28,7 +28,7 @@ def nnm(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> PreAggreg
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:
         del key
         valid, rows = report.valid, jnp.arange(report.valid.size)
-        num_nearest = jnp.sum(valid) - assumed_minority(num_byzantine, report)
+        num_nearest = jnp.sum(valid) - assumed_byzantine(num_byzantine, report)
         distances = jnp.where(rows[:, None] == rows[None, :], -1.0, pairwise_distances(report))  # itself comes first
         is_near = (jax.vmap(ranks, (0, None))(distances, report) < num_nearest) & valid[:, None] & valid[None, :]
         return mix_updates(report, is_near / jnp.maximum(num_nearest, 1).astype(jnp.float32))

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.aggregators.geometry import gram_around_mean, pairwise_distances, top_eigenpair
-from fedsim.aggregators.weighting import MINORITY, assumed_minority, equal_weights, from_weights
+from fedsim.aggregators.weighting import MINORITY, assumed_byzantine, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Bounds
 from fedsim.core.trees import nonzero
@@ -133,7 +133,7 @@ def best_subset(
     derivative is 0.
     """
     masks = _masks(report.valid.size, num_byzantine)
-    f = assumed_minority(int(np.sum(~masks[0])), report)
+    f = assumed_byzantine(int(np.sum(~masks[0])), report)
     num_kept = jnp.sum(report.valid) - f
 
     order = jnp.lexsort((report.client_ids, report.valid))

@@ -115,7 +115,9 @@ def weights_by(weighting: str, mask: Shaped[Array, " K"], report: CohortReport) 
     return example_weights(mask, report) if weighting == "examples" else equal_weights(mask * report.valid)
 
 
-def assumed_byzantine(num_byzantine: Array | int | None, report: CohortReport, limit: Limit) -> Int[Array, ""]:
+def assumed_byzantine(
+    num_byzantine: Array | int | None, report: CohortReport, limit: Limit = MINORITY
+) -> Int[Array, ""]:
     """f: `num_byzantine`, or (K - 3) // 2 if that is None; at least 0 and within the `limit`. K counts valid clients.
 
     Raises `ValueError` if `num_byzantine` is not traced and exceeds what a cohort without invalid clients allows.
@@ -124,11 +126,6 @@ def assumed_byzantine(num_byzantine: Array | int | None, report: CohortReport, l
     num_valid = jnp.sum(report.valid)
     f = (num_valid - 3) // 2 if num_byzantine is None else num_byzantine
     return jnp.maximum(jnp.minimum(f, limit.largest(num_valid)), 0)
-
-
-def assumed_minority(num_byzantine: Array | int | None, report: CohortReport) -> Int[Array, ""]:
-    """`assumed_byzantine` of a rule that requires 2 f < K."""
-    return assumed_byzantine(num_byzantine, report, MINORITY)
 
 
 def mix_updates(report: CohortReport, mixing: Float[Array, "J K"]) -> CohortReport:
