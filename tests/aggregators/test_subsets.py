@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsim.aggregators import faba, mda, monna, smea, subsets
+from fedsim.aggregators.geometry import pairwise_distances
 from tests.aggregators.test_robust import KEY, flat, report_of, updates_of
 from tests.aggregators.test_tight_groups import tight
 
@@ -82,6 +83,29 @@ def test_matches_float64_in_a_tight_group(rule, cost):
         x = np.delete(x, np.setdiff1d(np.arange(len(x)), outliers)[:10], axis=0)
         kept = best(np.float64(x), range(len(x)), 2, lambda rows: cost(1e3 * rows))
         np.testing.assert_allclose(aggregate(report_of(x)), np.isin(np.arange(len(x)), kept) / (len(x) - 2), atol=1e-6)
+
+
+def test_lower_bounds_are_below_the_top_eigenvalue():
+    """Also in tight groups, next to outliers, far from 0, and where a projected direction is nearly 0."""
+    masks = subsets._masks(K, F)
+
+    @jax.jit
+    def bounds(report):
+        bound = subsets._rayleigh_quotients(pairwise_distances(report), report.valid)
+        return [jax.vmap(partial(bound, num_steps))(jnp.asarray(masks)) for num_steps in (1, 4)]
+
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x, scale = rng.normal(size=(K, 20)), 10 ** rng.uniform(0, 4)
+        cluster, is_far = rng.integers(0, 2, (K, 1)) * rng.normal(size=20), np.arange(K)[:, None] >= K - 2
+        outliers, tight_groups = np.where(is_far, scale * x, x), cluster + x / scale
+        next_to_two = np.where(is_far, 1e6 * x[:1], x * [[30.0], *[[1.0]] * (K - 1)])
+        x = [outliers, x + scale * cluster, x + scale, tight_groups, next_to_two][seed % 5]
+        x = x.astype(np.float32)
+        largest = np.array([len(x[mask]) * top_eigenvalue(np.float64(x[mask])) for mask in masks])
+        rough, close = bounds(report_of(x))
+        assert (np.maximum(rough, close) <= (1 + 0.1 * subsets.BOUND_ROUNDING) * largest).all()
+        assert np.median(close / largest) > 0.9
 
 
 @pytest.mark.parametrize("rule", [mda, smea])
