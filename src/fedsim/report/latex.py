@@ -57,11 +57,9 @@ def _tabular(table: Table) -> list[str]:
         parts = [escape(column.name).replace(" ", r"\,") or "--" for column in table.columns]
         lines += ["    " + " ".join(rules), _line(["Corrupted", *parts])]
     lines.append(r"    \midrule")
-    is_arfl = [row.aggregator == "arfl" for row in table.rows]
-    for position, row in enumerate(table.rows):
-        if position and is_arfl[position] and not is_arfl[position - 1]:
-            lines.append(r"    \midrule")
-        lines.append(_line([escape(row.name), *(_format(entry, table) for entry in row.entries)]))
+    for position, (is_arfl, rows) in enumerate(groupby(table.rows, key=lambda row: row.aggregator == "arfl")):
+        lines += [r"    \midrule"] if is_arfl and position else []
+        lines += [_line([escape(row.name), *(_format(entry, table) for entry in row.entries)]) for row in rows]
     lines += [r"    \bottomrule", r"  \end{tabular}"]
     return lines + [f"  \\par\\smallskip {escape(note)}" for note in table.notes] + [r"  \par\medskip"]
 
