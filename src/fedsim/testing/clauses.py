@@ -70,17 +70,14 @@ def take_rows(tree: PyTree, index: Any) -> PyTree:
 
 def stack_trees(trees: list[PyTree]) -> PyTree:
     """Stacks trees of one structure along a new first axis, on the host."""
-    return jax.tree.map(lambda *leaves: _stack([_on_host(leaf) for leaf in leaves]), *trees)
+    stack = lambda arrays: np.stack(arrays) if isinstance(arrays[0], np.ndarray) else jnp.stack(arrays)
+    return jax.tree.map(lambda *leaves: stack(list(map(_on_host, leaves))), *trees)
 
 
 def _on_host(leaf: Any) -> Any:
     """A NumPy array with the dtype that JAX gives `leaf`; random keys, which NumPy does not know, stay as they are."""
     array = jnp.asarray(leaf)
     return array if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.asarray(array)
-
-
-def _stack(leaves: list[Any]) -> Any:
-    return np.stack(leaves) if isinstance(leaves[0], np.ndarray) else jnp.stack(leaves)
 
 
 def traced_anew(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
