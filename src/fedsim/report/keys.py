@@ -138,9 +138,8 @@ def setting_keys(runs: Sequence[Run]) -> dict[str, Role]:
     Splits and seeds (`SETTING_KEYS`) are draws of a setting, whatever their role here.
     """
     own = {key: role for role, keys in ROLES.items() for key in keys}  # of sections, too
-    named = [name for name in _components(runs) if name[0] in own]
-    in_order = sorted(named, key=lambda name: list(own).index(name[0]))
-    sections = own | {section_name(name): own[key] for key, name in in_order}
+    components = _components(runs)
+    sections = own | {section_name(name): own[key] for key in own for of, name in components if of == key}
     by_key = dict.fromkeys(chain.from_iterable(runs))
     return {key: own.get(key) or sections.get(section(key), "training") for key in by_key}
 
