@@ -162,14 +162,12 @@ def _describe_incomplete(folder: RunFolder, runs: Sequence[StoredRun], ends: Seq
 
 def _check_final(final: Final, table: pl.DataFrame) -> None:
     """Raises `ConfigError` if a setting lacks the evaluations that are to be shown."""
-    of_settings = table.group_by("setting").agg(
-        col("evaluation").max(), col("validation_loss", "validation_accuracy").null_count(), pl.len()
-    )
+    has_none = (col("validation_loss").is_null() & col("validation_accuracy").is_null()).all().alias("has_none")
+    of_settings = table.group_by("setting").agg(col("evaluation").max(), has_none)
     number = min(of_settings["evaluation"])  # without the initial model
     if final.kind == "mean" and final.number > number:
         raise ConfigError(f"--final: must be at most mean:{number}, the evaluations of a run, got {final}")
-    has_none = (col("validation_loss") == col("len")) & (col("validation_accuracy") == col("len"))
-    if final.kind == "best" and of_settings.select(has_none.any()).item():
+    if final.kind == "best" and of_settings["has_none"].any():
         raise ConfigError("--final: best needs validation data; run with data.validation_fraction = 0.1")
 
 
