@@ -42,7 +42,5 @@ def cells(
 def curves(results: Results, setting: Setting, column: str = "test_accuracy") -> list[dict[int, float]]:
     """What each run of the setting recorded in a column of `Results.table`, by round; NaN for null."""
     rows = results.table.select("run", "round", pl.col(column).fill_null(math.nan))
-    by_run: dict[int, dict[int, float]] = {run: {} for run in setting.runs}
-    for run, rounds, value in rows.filter(pl.col("run").is_in(setting.runs)).sort("round").iter_rows():
-        by_run[run][rounds] = value
-    return [*by_run.values()]
+    rows = rows.filter(pl.col("run").is_in(setting.runs)).sort("round")
+    return [dict(rows.filter(pl.col("run") == run).drop("run").iter_rows()) for run in setting.runs]
