@@ -18,7 +18,6 @@ from fedsim.report.metric import ACCURACY, BACKDOOR, DETECTION, LOSS, Metric
 from fedsim.report.names import SweptValues, percent, scenario_name
 from fedsim.report.settings import Scenario, Setting
 from fedsim.runs.folder import RunFolder, StoredRun
-from fedsim.runs.groups import ROUNDS as NUM_ROUNDS
 from fedsim.runs.groups import GroupFolder
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ BASELINE = "arfl"  # the rule that others are compared with by default
 def read_rows(kind: str, folder: RunFolder, runs: Sequence[StoredRun]) -> pl.DataFrame:
     """The rows of "rounds" or "clients" of the runs, of whichever folders, up to the last round in their keys."""
     table = folder.read(kind, runs)
-    ends = pl.Series("end", [run.keys[NUM_ROUNDS] for run in runs], pl.Int32)
+    ends = pl.Series("end", [run.num_rounds for run in runs], pl.Int32)
     return table.filter(table["round"] <= ends.gather(table["run"]))
 
 
