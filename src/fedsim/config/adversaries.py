@@ -25,11 +25,6 @@ ADVERSARIES: dict[str, tuple[dict[str, list[Any]], ...]] = {
 """The attacks of each, as blocks of a sweep; all other settings have their defaults."""
 
 
-def keys_of(name: str | None) -> set[str]:
-    """The keys that an adversary sets; none without one."""
-    return set() if name is None else {key for member in ADVERSARIES[name] for key in member}
-
-
 def expand(name: Any, values: dict[str, Any], blocks: Sequence[dict[str, list[Any]]]) -> list[dict[str, list[Any]]]:
     """The `blocks` of a sweep, or a single run, against each attack of an adversary.
 

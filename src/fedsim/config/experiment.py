@@ -108,7 +108,8 @@ class Experiment:
         for block in ({key: [value] for key, value in self.values.items()}, *self.sweep):
             for key, values in block.items():
                 given[key] = given.get(key, []) + values
-        of_adversary = adversaries.keys_of(self.adversary)
+        members = () if self.adversary is None else adversaries.ADVERSARIES[self.adversary]
+        of_adversary = {key for member in members for key in member}
         given = {key: values for key, values in given.items() if key not in of_adversary}
         reasons = {key: self._unused(key, values, runs) for key, values in given.items()}
         if of_adversary and all(run.attack.kind == "none" for run in runs):
