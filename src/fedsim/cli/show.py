@@ -124,17 +124,15 @@ def _setting_rows(
 
     num_complete = {setting: sum(runs[run].is_complete for run in setting.runs) for setting in settings}
     is_complete = lambda setting: num_complete[setting] == len(setting.runs)
-    rows, num_others, num_runs = [], 0, 0
-    names = row_names(settings)
-    for setting in sorted(settings, key=is_complete):
-        if is_complete(setting) and len(settings) > MAX_SETTINGS:
-            num_others, num_runs = num_others + 1, num_runs + len(setting.runs)
-            continue
+    rows, names = [], row_names(settings)
+    others = list(filter(is_complete, settings)) if len(settings) > MAX_SETTINGS else []
+    for setting in sorted(settings, key=is_complete)[: len(settings) - len(others)]:
         rounds = str(runs[setting.runs[0]].num_rounds)
         of = f"{num_complete[setting]} of {count(len(setting.runs), 'run')}"
         rows.append((names[setting], scenario_name(setting.scenario), rounds, of, _missing(runs, setting, last)))
-    rest = (count(num_others, "complete setting"), "", "", f"{num_runs} of {count(num_runs, 'run')}", "")
-    return [*rows, *([rest] if num_others else [])]
+    num_runs = sum(len(setting.runs) for setting in others)
+    rest = (count(len(others), "complete setting"), "", "", f"{num_runs} of {count(num_runs, 'run')}", "")
+    return [*rows, *([rest] if others else [])]
 
 
 def _missing(runs: Sequence["StoredRun"], setting: "Setting", last: dict["GroupFolder", int]) -> str:
