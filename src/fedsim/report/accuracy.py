@@ -104,9 +104,8 @@ def tabulate(title: str, subtitle: str, entries: Sequence[tuple[str, Setting, Nu
     """A table of numbers, each with the name of its row and a setting, whose scenario is its column."""
     shown = scenarios([setting for _, setting, _ in entries])
     numbers = {(row, setting.scenario): number for row, setting, number in entries}
-    rules = {row: setting.aggregator for row, setting, _ in entries}
     rows = tuple(
-        Row(row, tuple(numbers.get((row, scenario)) for scenario in shown), rules[row])
-        for row in ordered_rows((setting, row) for row, setting, _ in entries)
+        Row(row, tuple(numbers.get((row, scenario)) for scenario in shown), rule)
+        for row, rule in ordered_rows((setting, row) for row, setting, _ in entries).items()
     )
     return Table(title, tuple(Column(*scenario_parts(scenario)) for scenario in shown), rows, subtitle=subtitle)

@@ -94,7 +94,7 @@ def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
 
 def _plot_plane(results: Results, metric: Metric, key: str, settings: Sequence[Setting]) -> "Figure":
     names = row_names(settings, without=(key,))
-    rules = ordered_rows(names.items())
+    rules = list(ordered_rows(names.items()))
     values, fractions = numbers(settings, key), sorted({setting.fraction for setting in settings})
 
     def final(rule: str, value: float, fraction: float) -> float:

@@ -73,7 +73,7 @@ def _plot(
     results: Results, lines: Sequence[Line], label: str, finish_x: Callable[["Axes", Sequence[Line]], None]
 ) -> "Figure":
     """A panel for each title of `lines`; `finish_x` labels its axis."""
-    rows = ordered_rows((line.setting, line.row) for line in lines)
+    rows = list(ordered_rows((line.setting, line.row) for line in lines))
     shown = rows[: style.MAX_LINES]
     of_rows = {line.row: line.setting for line in lines}
     ascending = sorted(shown, key=lambda row: _numbers(of_rows[row]))  # so that shades have their order

@@ -43,8 +43,8 @@ def lam_label(settings: Iterable[Setting]) -> str:
     return "λ (in units of M)" if rules == {"arfl"} else "λ"
 
 
-def ordered_rows(named: Iterable[tuple[Setting, str]]) -> list[str]:
-    """The different names: built-in rules, plug-ins, ARFL; of a rule, by first appearance of values, then lambda."""
+def ordered_rows(named: Iterable[tuple[Setting, str]]) -> dict[str, str]:
+    """The rule of each name: built-in rules, plug-ins, ARFL; of a rule, by first appearance of values, then lambda."""
     first: dict[str, Setting] = {}
     positions: dict[SweptValues, int] = {}
     for setting, name in named:
@@ -53,4 +53,4 @@ def ordered_rows(named: Iterable[tuple[Setting, str]]) -> list[str]:
     known = [rule for rule in AGGREGATORS if rule != "arfl"]
     rank = {rule: position for position, rule in enumerate(known)} | {"arfl": len(known) + 1}
     order = lambda s: (rank.get(s.aggregator, len(known)), positions[s.row_values], s.lam or 0.0)
-    return sorted(first, key=lambda name: order(first[name]))
+    return {name: first[name].aggregator for name in sorted(first, key=lambda name: order(first[name]))}

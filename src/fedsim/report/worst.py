@@ -68,8 +68,7 @@ def threat_grids(results: Results) -> list[ThreatGrid]:
         for s in attacked:
             settings.setdefault((names[s], s.scenario.threat_kind, s.scenario.share), []).append(s)
         clean = {names[setting]: setting for setting in of_data if setting.scenario.is_clean}
-        rule_of = {names[setting]: setting.aggregator for setting in of_data}
-        rules = {row: rule_of[row] for row in ordered_rows((setting, names[setting]) for setting in of_data)}
+        rules = ordered_rows((setting, names[setting]) for setting in of_data)
         grids.append(
             ThreatGrid(results, values, results.metric(data), rules, threats, shares, attacked, settings, clean)
         )

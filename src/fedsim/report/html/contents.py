@@ -32,8 +32,7 @@ def contents(results: Results) -> Json:
     Means, deviations and bands are over splits, each the mean of its seeds, or over the seeds of one split.
     """
     names = row_names(results.settings)
-    rows = ordered_rows(names.items())
-    rules = {name: setting.aggregator for setting, name in names.items()}
+    rules = ordered_rows(names.items())
     threats = list(dict.fromkeys(map(_threat, results.settings)))
     data = list(dict.fromkeys(map(_data, results.settings)))
     order = lambda s: (data.index(_data(s)), not s.scenario.is_clean, s.scenario.share, threats.index(_threat(s)))
@@ -70,8 +69,8 @@ def contents(results: Results) -> Json:
             | {"how": f"{spread}, {'over the second half of the rounds' if m in DETECTION else when}"}
             for m in metrics
         ],
-        "rows": rows,
-        "colors": {row: look["color"] for row, look in zip(rows, looks([rules[row] for row in rows]), strict=True)},
+        "rows": list(rules),
+        "colors": {row: look["color"] for row, look in zip(rules, looks([*rules.values()]), strict=True)},
         "threats": [threat for threat in threats if threat != CLEAN],
         "shares": list(map(percent, sorted({s.scenario.share for s in settings if not s.scenario.is_clean}))),
         "data": data,
