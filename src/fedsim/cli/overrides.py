@@ -29,6 +29,8 @@ def split_overrides(arguments: Sequence[str], flags: Collection[str] = ()) -> tu
     rest: list[str] = []
     overrides: dict[str, Any] = {}
     pending = list(arguments)
+    # Neither the next option nor the configuration file.
+    is_value = lambda argument: not argument.startswith("--") and not argument.endswith(".toml")
     while pending:
         argument = pending.pop(0)
         option, has_value, value = argument.partition("=")
@@ -40,7 +42,7 @@ def split_overrides(arguments: Sequence[str], flags: Collection[str] = ()) -> tu
         target = key.removeprefix("sweep.")
         is_swept = target != key
         values = [value] if has_value else []
-        while pending and not values_end(pending[0]) and (is_swept or not has_value):
+        while pending and is_value(pending[0]) and (is_swept or not has_value):
             values.append(pending.pop(0))
         if not pending and len(values) > 1 and rest[:1] == ["run"] and not _has_configuration(rest, flags):
             rest.append(values.pop())
@@ -73,11 +75,6 @@ def full_key(option: str) -> str | None:
         return None
     prefix = name.removesuffix(target) if not target.startswith(SLURM) else ""
     return prefix + KEYS.get(target, target)
-
-
-def values_end(argument: str) -> bool:
-    """Whether `argument` is not a value but the next option or the configuration file."""
-    return argument.startswith("--") or argument.endswith(".toml")
 
 
 def no_option(argument: str, known: Iterable[str]) -> ConfigError:
