@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
 
 SEEDS = ("seed", "data.seed")
-NEXT = "\nRun one with `fedsim run NAME`, or a variant of it with `fedsim run NAME --preset PRESET`."
 
 
 def add_parser(commands: Any) -> None:
@@ -33,7 +32,7 @@ def call(options: argparse.Namespace) -> None:
         presets = ", ".join(tomllib.loads(text).get(toml.PRESET, {}))
         size = f"{count_runs(toml.read(Path(name))):,} runs" + (f"; presets: {presets}" if presets else "")
         print(f"{name} ({size})\n    {first_sentence(text)}")
-    print(NEXT)
+    print("\nRun one with `fedsim run NAME`, or a variant of it with `fedsim run NAME --preset PRESET`.")
 
 
 def count_runs(experiment: "Experiment") -> int:

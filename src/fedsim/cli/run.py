@@ -40,7 +40,6 @@ its runs or rounds. Commands that run into the same folder share the work.
 
 SEVERAL = ("coordinator", "num_processes", "process_id")
 NAMES = "--coordinator, --num-processes and --process-id"
-UNUSED_JOBS = "--slurm: has no effect with --dry-run"
 NEXT = "next: see {path}/figures, vary a key (`fedsim config` lists them), or use your own data (`fedsim init`)"
 
 
@@ -182,7 +181,7 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
             with interrupts.raised():
                 run_plan(plan, path, **run_options)
         return
-    warn([*plan.warnings, *([UNUSED_JOBS] if slurm else [])])
+    warn([*plan.warnings, *(["--slurm: has no effect with --dry-run"] if slurm else [])])
     for note in plan.notes:
         print(f"fedsim: note: {note}", file=sys.stderr)
     if options.dry_run:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 MAX_DARK = 0.45  # of a color map's range: numbers on colors below it are white
-CLEAN, WORST = "No attack", "Worst"
 SHARE = "Corrupted or malicious clients"
 MAX_CHARACTERS = 5  # of a column's name that is written horizontally
 
@@ -49,7 +48,7 @@ def _means(grid: ThreatGrid, settings: Iterable[Setting | None]) -> list[float]:
 
 
 def _plot_by_attack(grid: ThreatGrid) -> "Figure":
-    columns = [*([CLEAN] if grid.clean else []), *(threat_name(*threat) for threat in grid.threats), WORST]
+    columns = [*(["No attack"] if grid.clean else []), *(threat_name(*threat) for threat in grid.threats), "Worst"]
     rows = _by_robustness(grid)
     panels = {}
     for share in grid.shares:
