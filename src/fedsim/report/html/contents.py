@@ -53,16 +53,15 @@ def contents(results: Results) -> Json:
     for entry in described:
         parts = entry["data"] if len(data) > 1 else "", entry["threat"], entry["share"]
         entry["scenario"] = " ".join(filter(None, parts))
-    over = draws_text(setting.draws for setting in settings)
     is_one = all(len(setting.runs) == 1 for setting in settings)
-    spread = "one seed" if is_one else f"mean ± standard deviation over {over}"
+    spread = "one seed" if is_one else f"mean ± standard deviation over {draws_text(s.draws for s in settings)}"
     when = final_text(settings, results.final)
-    notes = [*results.notes, *privacy_notes(results, names)]
-    diverged = any(entry["diverged"] for entry in described)
+    notes = [*results.remarks, *results.notes, *privacy_notes(results, names)]
+    notes += ["†: runs have diverged."] if any(entry["diverged"] for entry in described) else []
     return {
         "title": results.name,
         "facts": _facts(results),
-        "notes": [*results.remarks, *notes, *(["†: runs have diverged."] if diverged else [])],
+        "notes": notes,
         "unit": "split" if any(len(setting.splits) > 1 for setting in settings) else "seed",
         "metrics": [
             {"key": m.name, "label": m.label, "higher": m.higher_is_better, "log": not m.is_percentage}
