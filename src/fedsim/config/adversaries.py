@@ -33,8 +33,7 @@ def expand(name: Any, values: dict[str, Any], blocks: Sequence[dict[str, list[An
     if not isinstance(name, str):
         raise ConfigError(f"{KEY}: must be text, got {name!r}")
     members = lookup(KEY, name, ADVERSARIES)
-    attacks = {attack for member in members for attack in member[ATTACK]}
-    sections = {section_of(ATTACK, attack) for attack in attacks}
+    sections = {section_of(ATTACK, attack) for member in members for attack in member[ATTACK]}
     for key in (*values, *(key for block in blocks for key in block)):
         if key == ATTACK or key.rpartition(".")[0] in sections:
             raise ConfigError(f"{key}: must be left out with adversary = {name}, which sets it")
