@@ -14,7 +14,7 @@ from fedsim.core.types import FederatedDataset, InputKind
 from fedsim.datasets.canonical import as_array, canonicalize, count_classes
 from fedsim.datasets.client_ids import name_remarks, number_clients
 from fedsim.datasets.federated import make_federated_dataset
-from fedsim.datasets.partition import natural_client_names, natural_test_clients
+from fedsim.datasets.partition import describe_natural_clients
 from fedsim.datasets.portions import is_whole, renumber
 from fedsim.datasets.raw import RawDataset, derive
 from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
@@ -93,8 +93,7 @@ def federate(raw: RawDataset, test_fraction: float, seed: int, needs_test: bool 
         raw = split_test(raw, test_fraction, np.random.default_rng([seed, 2]))  # as data.seed does
     client_ids = np.zeros(len(raw.y), np.int32) if raw.client_ids is None else raw.client_ids
     raw = canonicalize(derive(raw, client_ids=client_ids))
-    clients = renumber(client_ids)[1], natural_test_clients(raw), natural_client_names(raw)
-    return make_federated_dataset(raw, *clients)
+    return make_federated_dataset(raw, renumber(client_ids)[1], *describe_natural_clients(raw))
 
 
 def read(path: Path) -> RawDataset:

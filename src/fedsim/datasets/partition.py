@@ -46,31 +46,23 @@ def natural(raw: RawDataset, num_clients: int, rng: np.random.Generator) -> np.n
     return renumber(raw.client_ids)[1]
 
 
-def natural_client_names(raw: RawDataset) -> tuple[str, ...]:
-    """The names of the clients, numbered as by `natural` and `natural_test_clients`; empty if there are none.
+def describe_natural_clients(raw: RawDataset) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """The natural client [T] of each test example, None if there are none; and the names of all clients.
 
-    Names that are the numbers themselves are none.
+    They are numbered as by `natural`; clients without training data follow the others. No names are known if there are
+    no clients, or their names are the numbers themselves.
     """
-    if raw.client_ids is None or raw.client_names is None:
-        return ()
-    ids = np.unique(raw.client_ids)
+    if raw.client_ids is None:
+        return None, ()
+    ids, test_clients = renumber(raw.client_ids)[0], None
     if raw.test_client_ids is not None:
-        ids = np.append(ids, np.setdiff1d(raw.test_client_ids, ids))
-    names = tuple(map(str, raw.client_names[ids].tolist()))
-    return () if names == tuple(map(str, range(len(names)))) else names
-
-
-def natural_test_clients(raw: RawDataset) -> np.ndarray | None:
-    """The natural client [T] of each test example, numbered as by `natural`; None if there are none.
-
-    Clients without training data follow the others.
-    """
-    if raw.client_ids is None or raw.test_client_ids is None:
-        return None
-    training_ids, (ids, inverse) = renumber(raw.client_ids)[0], renumber(raw.test_client_ids)
-    position, is_test_only = np.searchsorted(training_ids, ids), ~np.isin(ids, training_ids)
-    numbers = np.where(is_test_only, len(training_ids) + np.cumsum(is_test_only) - 1, position)
-    return numbers.astype(np.int32)[inverse]
+        test_ids, inverse = renumber(raw.test_client_ids)
+        is_test_only = ~np.isin(test_ids, ids)
+        numbers = np.where(is_test_only, len(ids) + np.cumsum(is_test_only) - 1, np.searchsorted(ids, test_ids))
+        test_clients = numbers.astype(np.int32)[inverse]
+        ids = np.append(ids, test_ids[is_test_only])
+    names = () if raw.client_names is None else tuple(map(str, raw.client_names[ids].tolist()))
+    return test_clients, () if names == tuple(map(str, range(len(names)))) else names
 
 
 def is_single_label(raw: RawDataset) -> bool:

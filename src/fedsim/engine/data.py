@@ -12,7 +12,7 @@ from fedsim.core.types import Array, ClientData, FederatedDataset
 from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_class_notes, unseen_client_notes
-from fedsim.datasets.partition import natural_client_names, natural_test_clients
+from fedsim.datasets.partition import describe_natural_clients
 from fedsim.datasets.scales import scale_notes
 from fedsim.datasets.subsets import deduplicate, hold_out_root, hold_out_validation, make_long_tail
 from fedsim.engine import build, factories
@@ -36,7 +36,7 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     raw, root = hold_out_root(raw, data.root_examples, rng(3))
     raw, validation = hold_out_validation(raw, data.validation_fraction, rng(4), is_natural)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng(1))
-    about = (natural_test_clients(raw), natural_client_names(raw)) if is_natural else (None, (), data.num_clients)
+    about = describe_natural_clients(raw) if is_natural else (None, (), data.num_clients)
     dataset = make_federated_dataset(raw, partition, *about)
     notes += [*raw.notes, *scale_notes(dataset), *unseen_class_notes(dataset), *unseen_client_notes(dataset)]
     return replace(dataset, root=root, validation=validation, notes=tuple(notes))
