@@ -148,23 +148,20 @@ class RunFolder:
         """
         runs: dict[str, StoredRun] = {}
         order: dict[str, tuple[float, int]] = {}
-        longest: dict[str, int] = {}  # rounds of complete runs
         for group in self.groups():
             is_complete = group.is_complete()
             has_rows = is_complete or group.last_round() >= 0
             for run in group.record.runs:
                 known = runs.get(run["id"])
                 order.setdefault(run["id"], (group.record.created, run["position"]))
-                is_longest = is_complete and run[ROUNDS] >= longest.get(run["id"], 0)
-                if known is None or is_longest or (has_rows and not known.is_complete):
+                is_longest = is_complete and known is not None and run[ROUNDS] >= known.num_rounds
+                if known is None or (is_longest if known.is_complete else has_rows):
                     keys = dict(run)
                     for fact in FACTS:
                         del keys[fact]
                     runs[run["id"]] = StoredRun(run["id"], keys, run["num_clients"], group, is_complete, group)
                 elif not is_complete:
                     runs[run["id"]] = known._replace(latest=group)
-                if is_longest:
-                    longest[run["id"]] = run[ROUNDS]
         return sorted(runs.values(), key=lambda run: order[run.id])
 
     def read(self, kind: str, runs: "Iterable[StoredRun] | None" = None) -> pl.DataFrame:
