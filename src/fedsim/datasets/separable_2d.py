@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.synthetic import concatenate
 
 NUM_TRAIN, NUM_TEST = 60, 400  # examples per client
 NORMAL = np.asarray([1.0, 1.0]) / np.sqrt(2)  # of the true line, which goes through the origin
@@ -14,9 +15,7 @@ def separable_2d(seed: int) -> RawDataset:
     """x [180, 2] float32, y [180] 0 or 1: the side of the line. Clients differ in their position along it."""
     rng = np.random.default_rng(seed)
     draw = lambda num_examples: [_draw_client(rng, center, num_examples) for center in CENTERS]
-    x, y = (np.concatenate(parts) for parts in zip(*draw(NUM_TRAIN), strict=True))
-    x_test, y_test = (np.concatenate(parts) for parts in zip(*draw(NUM_TEST), strict=True))
-    ids, test_ids = (np.repeat(np.arange(len(CENTERS)), num_examples) for num_examples in (NUM_TRAIN, NUM_TEST))
+    (x, y, ids), (x_test, y_test, test_ids) = concatenate(draw(NUM_TRAIN)), concatenate(draw(NUM_TEST))
     return RawDataset("separable_2d", x, y, x_test, y_test, 2, "vector", ids, test_ids)
 
 
@@ -24,5 +23,4 @@ def _draw_client(rng: np.random.Generator, center: float, num_examples: int) -> 
     y = np.arange(num_examples) % 2
     distance = (2 * y - 1) * (MARGIN + rng.gamma(2.0, 0.5, num_examples))
     along = center + rng.normal(size=num_examples)
-    x = distance[:, None] * NORMAL + along[:, None] * np.asarray([-NORMAL[1], NORMAL[0]])
-    return x.astype(np.float32), y.astype(np.int32)
+    return distance[:, None] * NORMAL + along[:, None] * np.asarray([-NORMAL[1], NORMAL[0]]), y

@@ -42,7 +42,7 @@ def synthetic(
         y, num_train = np.argmax(x @ weights + bias, axis=1), int(TRAIN_FRACTION * size)
         train.append((x[:num_train], y[:num_train]))
         test.append((x[num_train:], y[num_train:]))
-    (x, y, ids), (x_test, y_test, test_ids) = _concatenate(train), _concatenate(test)
+    (x, y, ids), (x_test, y_test, test_ids) = concatenate(train), concatenate(test)
     return RawDataset("synthetic", x, y, x_test, y_test, NUM_CLASSES, "vector", ids, test_ids)
 
 
@@ -50,7 +50,7 @@ def _draw_classifier(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(NUM_FEATURES, NUM_CLASSES)), rng.normal(size=NUM_CLASSES)
 
 
-def _concatenate(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs, labels and clients of all examples."""
+def concatenate(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, labels and clients of all examples, from the inputs and labels of each client."""
     x, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return x.astype(np.float32), y.astype(np.int32), np.repeat(np.arange(len(parts)), [len(y) for _, y in parts])
