@@ -9,7 +9,6 @@ This module needs the extra `data`: import it inside functions, after `prepared.
 import contextlib
 import io
 import logging
-import string
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,7 +20,7 @@ import tensorflow_datasets as tfds
 
 from fedsim.config.registry import did_you_mean, nearest
 from fedsim.core.types import InputKind
-from fedsim.datasets import image_builders, leaf, shakespeare
+from fedsim.datasets import emnist, image_builders, leaf, shakespeare
 from fedsim.datasets.natural_clients import ClientExamples
 from fedsim.datasets.text import ALPHABET
 from fedsim.errors import DataError
@@ -76,7 +75,7 @@ class Femnist(_ClientBuilder, skip_registration=True):  # type: ignore[call-arg]
     name = "femnist"
     DESCRIPTION = "FEMNIST (LEAF): handwritten digits and letters, each writer a client."
     INPUTS, SHAPE, DTYPE = "image", (28, 28, 1), np.uint8
-    LABELS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+    LABELS = emnist.LABELS["byclass"]
 
 
 class Shakespeare(_ClientBuilder, skip_registration=True):  # type: ignore[call-arg]
