@@ -65,9 +65,7 @@ def make_federated_dataset(
         "num_examples": sizes.astype(np.int32),
         "corrupted": np.zeros(len(sizes), bool),
     }
-    y_test = convert(raw.y_test, dtype)
-    labels = raw.num_classes, raw.inputs
-    data = ClientData(**train), raw.x_test, y_test, *labels, test_client_ids
+    data = ClientData(**train), raw.x_test, convert(raw.y_test, dtype), raw.num_classes, raw.inputs, test_client_ids
     classes = () if raw.label_names is None else tuple(map(str, raw.label_names))
     dataset = FederatedDataset(raw.name, *data, client_names=client_names, label_names=classes, notes=raw.notes)
     return mark_checked(dataset, raw.is_checked)
