@@ -44,9 +44,7 @@ def make(
     return raw if is_natural else replace(raw, client_ids=None, test_client_ids=None, client_names=None)
 
 
-def first_tokens(
-    name: str, texts: Sequence[str], window: int, tokenizer: str = ""
-) -> tuple[np.ndarray, tuple[str, ...]]:
+def first_tokens(name: str, texts: Sequence[str], window: int, tokenizer: str) -> tuple[np.ndarray, tuple[str, ...]]:
     """The first `window` characters or tokens of each text, x [M, window], and a remark if some are longer.
 
     Shorter texts start with padding, a token after all others. Raises `DataError` if the tokenizer cannot be read.
