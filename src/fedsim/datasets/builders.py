@@ -31,7 +31,6 @@ class _ClientBuilder(image_builders.FileBuilder, tfds.core.GeneratorBasedBuilder
 
     VERSION = tfds.core.Version("1.0.0")
     DESCRIPTION: str
-    HOMEPAGE = "https://leaf.cmu.edu"
     INPUTS: InputKind
     SHAPE: tuple[int, ...]
     DTYPE: type
@@ -47,7 +46,7 @@ class _ClientBuilder(image_builders.FileBuilder, tfds.core.GeneratorBasedBuilder
             builder=self,
             description=self.DESCRIPTION,
             features=tfds.features.FeaturesDict(features),
-            homepage=self.HOMEPAGE,
+            homepage="https://leaf.cmu.edu",
             metadata=tfds.core.MetadataDict(inputs=self.INPUTS, label_names=list(self.LABELS), num_examples={}),
         )
 

@@ -17,7 +17,6 @@ from fedsim.errors import ConfigError, DataError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm")
 TRAIN, TEST, OTHER = ("train", "training"), ("test", "testing"), ("val", "valid", "validation", "dev")
-SPLITS = (*TRAIN, *TEST, *OTHER)
 ORIENTATION = 0x0112  # of EXIF
 BATCH_SIZE = 256  # files that are decoded ahead
 
@@ -90,7 +89,7 @@ def default_levels(folder: Path, files: Sequence[Path]) -> tuple[Level, ...]:
     paths = [file.relative_to(folder) for file in files]
     depth = mode(len(path.parts) - 1 for path in paths)
     outermost = {path.parts[0].lower() for path in paths}
-    split: tuple[Level, ...] = ("split",) if outermost <= set(SPLITS) else ()
+    split: tuple[Level, ...] = ("split",) if outermost <= {*TRAIN, *TEST, *OTHER} else ()
     levels: dict[int, tuple[Level, ...]] = {1: ("class",), 2: ("client", "class")}
     if depth - len(split) not in levels:
         example = next(path for path in paths if len(path.parts) - 1 == depth)

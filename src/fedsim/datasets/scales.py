@@ -11,7 +11,6 @@ from fedsim.errors import DataError
 PIXELS = {np.dtype(np.uint8), np.dtype(np.uint16)}
 MAX_UNSCALED = 16  # a network can train with images of such values as they are
 CHANNELS = (1, 3, 4)  # of an image; an axis of that length is not its height if the others are longer
-MAX_CHANNELS = 4
 MAX_RMS = 10  # of inputs that networks train with; standardized ones have 1
 MAX_DARK = 16  # of 255: images with such pixels have other ranges
 
@@ -21,7 +20,7 @@ def scale_images(name: str, *parts: np.ndarray) -> tuple[np.ndarray, ...]:
     images = [part for part in parts if part.ndim == 4 and part.size and part.dtype.kind in "iuf"]
     for part in images:
         _, height, *others = part.shape
-        if height in CHANNELS and min(others) > MAX_CHANNELS:
+        if height in CHANNELS and min(others) > max(CHANNELS):
             raise DataError(
                 f"{name}: images must be [M, height, width, channels], got {part.shape}; move the channels last by "
                 "np.moveaxis(x, 1, -1)"

@@ -13,7 +13,6 @@ from fedsim.errors import ConfigError, import_extra, pip_install
 from fedsim.runs.callbacks import Callback, Evaluation, Start
 from fedsim.runs.sweep import run_names
 
-PROJECT = "fedsim"
 TRACKED = (
     "test_accuracy",
     "test_loss",
@@ -97,7 +96,7 @@ def wandb(folder: Path) -> Tracker:
 
     def open_run(config: Config, name: str, group: str, start: int) -> TrackerRun:
         tracker_run = client.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            project=os.environ.get("WANDB_PROJECT", "fedsim"),
             name=name,
             group=folder.name,
             id=f"{group}-{run_id(config)}",
