@@ -109,7 +109,8 @@ class GroupFolder:
         """Writes the index: at first, and for more rounds."""
         common, runs = split_common(record.runs)
         written = msgspec.to_builtins(msgspec.structs.replace(record, common=common, runs=runs))
-        self._write_text(INDEX, json.dumps(written | {"checksum": _checksum(written)}, indent=1))
+        text = json.dumps(written | {"checksum": _checksum(written)}, indent=1)
+        write_atomically(self.path / INDEX, lambda path: path.write_text(text, encoding="utf-8"))
         self.__dict__["record"] = record
 
     @property
@@ -138,8 +139,8 @@ class GroupFolder:
         """
         before = self.read_completion() if resumed else Completion()
         total = {name: getattr(before, name) + value for name, value in seconds.items()}
-        completion = Completion(rounds, self._num_files(rounds), **total)
-        self._write_text("done.json", msgspec.json.encode(completion).decode() + "\n")
+        done = msgspec.json.encode(Completion(rounds, self._num_files(rounds), **total)) + b"\n"
+        write_atomically(self.path / "done.json", lambda path: path.write_bytes(done))
         if not keep_states:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
@@ -235,6 +236,3 @@ class GroupFolder:
 
     def _arrays(self, kind: str, run: str) -> Path:
         return self.path / kind / f"{run}.npz"
-
-    def _write_text(self, name: str, text: str) -> None:
-        write_atomically(self.path / name, lambda path: path.write_text(text, encoding="utf-8"))
