@@ -40,8 +40,12 @@ ROUNDING = 2e-6
 BOUND_ROUNDING = 1e-4
 """An upper bound of the relative error of a lower bound."""
 
+Cost = Callable[[Array, Array], Array]
+"""Of a subset, a mask [K], by the squared distances [K, K] of all clients."""
 LowerBound = Callable[[int, Array], Array]
-"""By a number of steps, of the cost of a subset, a mask [K]."""
+"""Of the cost of a subset, a mask [K], by a number of steps."""
+MakeLowerBound = Callable[[Array, Array], LowerBound]
+"""For squared distances [K, K] and valid clients [K]."""
 
 StaticByzantine = Annotated[
     int | None,
@@ -117,15 +121,13 @@ def _gram(distances: Array, mask: Array) -> Array:
 def best_subset(
     report: CohortReport,
     num_byzantine: int | None,
-    compute_cost: Callable[[Array, Array], Array],
-    make_lower_bound: Callable[[Array, Array], LowerBound] | None = None,
+    compute_cost: Cost,
+    make_lower_bound: MakeLowerBound | None = None,
 ) -> Array:
     """Equal weights [K] of the subset of n - f of the n valid clients that has the least cost.
 
-    `compute_cost(distances [K, K], mask [K])` gives a subset's cost from the squared distances of all clients. f is
-    clipped to 2 f < n; its default follows K, not n. Ties, up to `ROUNDING`: the set with the lower client ids,
-    compared one by one. If `make_lower_bound(distances, valid)` gives lower bounds, costs are computed in their order,
-    until no other subset can be the best.
+    f is clipped to 2 f < n; its default follows K, not n. Ties, up to `ROUNDING`: the set with the lower client ids,
+    compared one by one. With lower bounds, costs are computed in their order, until no other subset can be the best.
     Raises `ValueError` if there are more than `MAX_SUBSETS` subsets, or if 2 f >= K.
 
     All subsets of K - f rows are enumerated, and those that drop the wrong number of valid clients are ignored: K and
@@ -134,35 +136,47 @@ def best_subset(
     """
     masks = _masks(report.valid.size, num_byzantine)
     f = assumed_byzantine(int(np.sum(~masks[0])), report)
-    num_kept = jnp.sum(report.valid) - f
-
     order = jnp.lexsort((report.client_ids, report.valid))
     valid, distances = report.valid[order], jax.lax.stop_gradient(pairwise_distances(report)[order][:, order])
+    find_best = partial(_find_best, masks, compute_cost, make_lower_bound)
+    if len(masks) > _batch_size(distances):  # run by run: a search fills a device, and takes longer in some runs
+        find_best = jax.custom_batching.sequential_vmap(find_best)
+    return equal_weights(find_best(distances, valid, jnp.sum(valid) - f))[jnp.argsort(order)]
 
-    @jax.custom_batching.sequential_vmap  # a search fills a device, and runs in lockstep would wait for the longest
-    def best_rows(distances: Array, valid: Array, num_kept: Array) -> Array:
-        subsets = jnp.asarray(masks)
 
-        def if_eligible(evaluate: Callable[[Array], Array]) -> Callable[[Array], Array]:
-            return lambda rows: jnp.where(jnp.sum(rows & valid) == num_kept, evaluate(rows & valid), jnp.inf)
+def _find_best(
+    masks: np.ndarray,
+    compute_cost: Cost,
+    make_lower_bound: MakeLowerBound | None,
+    distances: Array,
+    valid: Array,
+    num_kept: Array,
+) -> Array:
+    """The best of the subsets `masks` [S, K], without invalid clients; `distances` [K, K]."""
+    subsets = jnp.asarray(masks)
 
-        cost = if_eligible(lambda mask: compute_cost(distances, mask))
-        batch_size = min(max(MAX_BATCH_SIZE // distances.size, 1), len(masks))
-        over_all = partial(jax.lax.map, xs=subsets, batch_size=batch_size)
-        if make_lower_bound is None:
-            costs = over_all(cost)
-        else:
-            bound = make_lower_bound(distances, valid)
-            rough, close = (if_eligible(partial(bound, num_steps)) for num_steps in NUM_POWER_STEPS)
+    def if_eligible(evaluate: Callable[[Array], Array]) -> Callable[[Array], Array]:
+        return lambda rows: jnp.where(jnp.sum(rows & valid) == num_kept, evaluate(rows & valid), jnp.inf)
 
-            def search_closely(numbers: Array, least: Array) -> Array:
-                rows = subsets[numbers]
-                return _search(jax.vmap(close)(rows), lambda i, _: jax.vmap(cost)(rows[i]), SEARCH_BATCHES[1], least)
+    cost = if_eligible(partial(compute_cost, distances))
+    over_all = partial(jax.lax.map, xs=subsets, batch_size=min(_batch_size(distances), len(masks)))
+    if make_lower_bound is None:
+        costs = over_all(cost)
+    else:
+        bound = make_lower_bound(distances, valid)
+        rough, close = (if_eligible(partial(bound, num_steps)) for num_steps in NUM_POWER_STEPS)
 
-            costs = _search(over_all(rough), search_closely, SEARCH_BATCHES[0], jnp.inf)
-        return subsets[jnp.argmax(costs <= jnp.min(costs) * (1 + ROUNDING))] & valid
+        def search_closely(numbers: Array, least: Array) -> Array:
+            rows = subsets[numbers]
+            return _search(jax.vmap(close)(rows), lambda i, _: jax.vmap(cost)(rows[i]), SEARCH_BATCHES[1], least)
 
-    return equal_weights(best_rows(distances, valid, num_kept))[jnp.argsort(order)]
+        costs = _search(over_all(rough), search_closely, SEARCH_BATCHES[0], jnp.inf)
+    return subsets[jnp.argmax(costs <= jnp.min(costs) * (1 + ROUNDING))] & valid
+
+
+def _batch_size(distances: Array) -> int:
+    """The number of subsets that are evaluated together."""
+    return max(MAX_BATCH_SIZE // distances.size, 1)
 
 
 def _search(bounds: Array, compute_costs: Callable[[Array, Array], Array], batch_size: int, least: Scalar) -> Array:
