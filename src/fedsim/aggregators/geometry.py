@@ -95,14 +95,14 @@ def _direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
     return jax.lax.while_loop(lambda carry: carry[0] < jnp.sum(upper), measure, start)[1]
 
 
-@jax.custom_vjp
+@jax.custom_jvp
 def _with_value(differentiated: Pairs, value: Pairs) -> Pairs:
     """`value`, with the derivative of `differentiated`."""
     del differentiated
     return value
 
 
-_with_value.defvjp(lambda _, value: (value, None), lambda _, change: (change, None))
+_with_value.defjvp(lambda primals, tangents: (primals[1], tangents[0]))
 
 
 def gram_around_mean(distances: Pairs, weights: Weights) -> Pairs:
