@@ -93,7 +93,7 @@ def test_rules_have_the_derivative_of_float64(rule, float64_weights):
         return value @ (float64_weights(moved, num_examples) @ moved)
 
     actual = np.vdot(jax.jit(jax.grad(objective))(jnp.asarray(updates)), direction)
-    np.testing.assert_allclose(actual, (float64(1e-8) - float64(-1e-8)) / 2e-8, rtol=1e-3)
+    np.testing.assert_allclose(actual, (float64(1e-8) - float64(-1e-8)) / 2e-8, rtol=1e-2)
 
 
 def test_gradient_of_distances_in_a_tight_group():
