@@ -19,6 +19,7 @@ from fedsim.core.rule_trace import blank_report
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets.portions import value_range
 from fedsim.engine import build, factories, memory
+from fedsim.engine.layout import Layout
 from fedsim.engine.model import cached_by_program, check_targets, model_shapes, num_outputs, num_params
 from fedsim.engine.plugin_checks import check_plugins
 from fedsim.engine.slots import FORWARD_SHARE
@@ -40,15 +41,20 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     check_plugins(configs, dataset)
     notes = [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
     notes += [*_note_trusted_client(configs, dataset), *_note_losses(configs[0], dataset)]
-    if build.has_own_models(configs[0]) and not dataset.num_test_clients:
-        notes.append(
-            f"client.algorithm: {configs[0].client.algorithm} trains models of the clients' own, which are not "
-            f"measured: test examples of {dataset.name} belong to no clients"
-        )
     if configs[0].model.name in ("logistic", "mlp") and dataset.spec.inputs == "text":
         name = configs[0].model.name
         notes.append(f"model.name: {name} takes characters as numbers; char_lstm and transformer embed them")
     return notes
+
+
+def note_own_models(config: Config, dataset: FederatedDataset, layout: Layout) -> list[str]:
+    """A remark if the algorithm trains models of the clients' own that are not evaluated, and why."""
+    if not build.has_own_models(config) or (dataset.num_test_clients and not layout.buffer_clients):
+        return []
+    no_clients = f"test examples of {dataset.name} belong to no clients"
+    reason = "they stay on the host" if dataset.num_test_clients else no_clients
+    algorithm = config.client.algorithm
+    return [f"client.algorithm: {algorithm} trains models of the clients' own, which are not measured: {reason}"]
 
 
 def check_corruption(config: Config, dataset: FederatedDataset) -> None:

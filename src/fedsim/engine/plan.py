@@ -17,7 +17,7 @@ from fedsim.config.roles import data_choice
 from fedsim.config.schema import Config, Settings
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, factories, memory
-from fedsim.engine.checks import check_group
+from fedsim.engine.checks import check_group, note_own_models
 from fedsim.engine.data import load_dataset
 from fedsim.engine.families import Group, group_runs, layout_key, make_families
 from fedsim.engine.family import Family
@@ -94,6 +94,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
         groups = _make_groups(plan, grouped)
     for group in groups:
         notes += placement_notes(group.configs[0], group.dataset, group.layout, machine)
+        notes += note_own_models(group.configs[0], group.dataset, group.layout)
     warnings = tuple(experiment.unused_keys(runs))
     return replace(plan, groups=groups, warnings=warnings, notes=tuple(dict.fromkeys(notes)))
 

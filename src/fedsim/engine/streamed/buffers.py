@@ -104,15 +104,7 @@ def buffer_clients(configs: Sequence[Config], dataset: FederatedDataset, run_wid
 
 def placement_notes(config: Config, dataset: FederatedDataset, layout: Layout, machine: Machine) -> list[str]:
     """Remarks that the data stay on the host although the configuration leaves it open, and on what that costs."""
-    notes = []
-    if layout.buffer_examples and config.data.placement == "auto":
-        needed, free = (memory.gibibytes(size) for size in (_device_bytes(config, dataset, machine), machine.memory))
-        notes.append(
-            f"data.placement: {dataset.name} would take {needed} of the {free} that are free, so it stays on the host"
-        )
-    if layout.buffer_clients and dataset.num_test_clients and build.has_own_models(config):
-        notes.append(
-            f"client.algorithm: {config.client.algorithm} trains models of the clients' own, which are not measured: "
-            "they stay on the host"
-        )
-    return notes
+    if not layout.buffer_examples or config.data.placement != "auto":
+        return []
+    needed, free = (memory.gibibytes(size) for size in (_device_bytes(config, dataset, machine), machine.memory))
+    return [f"data.placement: {dataset.name} would take {needed} of the {free} that are free, so it stays on the host"]
