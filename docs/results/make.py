@@ -9,7 +9,6 @@ of differences (published.py).
 """
 
 import argparse
-import hashlib
 import json
 import shutil
 import sys
@@ -22,6 +21,7 @@ from polars import col
 
 import fedsim
 from fedsim import report
+from fedsim.engine.environment import folder_digest
 from fedsim.report import style
 from fedsim.report.accuracy import draws_text
 from fedsim.report.claims import call, claims_table, summarize
@@ -178,11 +178,7 @@ def write_figures(name: str, results: Results) -> None:
 
 def digest(name: str) -> str:
     """Changes with any row of a page."""
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(path for path in (ROWS / name).rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(ROWS).as_posix()}\0".encode())
-        digest.update(hashlib.blake2b(path.read_bytes()).digest())
-    return digest.hexdigest()
+    return folder_digest(ROWS, f"{name}/**/*")
 
 
 def overview() -> str:

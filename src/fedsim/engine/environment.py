@@ -50,10 +50,10 @@ def source_digests() -> dict[str, str]:
     return {name: folder_digest(root / name) for name in SOURCES}
 
 
-def folder_digest(folder: Path) -> str:
-    """A digest that changes with the name or content of any Python file in `folder`."""
+def folder_digest(folder: Path, pattern: str = "**/*.py") -> str:
+    """A digest that changes with the name or content of any file in `folder` that matches `pattern`."""
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(filter(Path.is_file, folder.glob(pattern))):
         digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
         digest.update(hashlib.blake2b(path.read_bytes()).digest())
     return digest.hexdigest()
