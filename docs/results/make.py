@@ -24,7 +24,7 @@ from fedsim import report
 from fedsim.engine.environment import folder_digest
 from fedsim.report import style
 from fedsim.report.accuracy import draws_text
-from fedsim.report.claims import call, claims_table, summarize
+from fedsim.report.claims import Claim, call, claims_table, summarize
 from fedsim.report.names import count, duration
 from fedsim.report.results import Results
 from fedsim.report.table import text_table
@@ -120,9 +120,9 @@ def load(name: str) -> Results:
     return report.load(*places)
 
 
-def claims_of(name: str) -> str:
-    """The function of the page's claims."""
-    return str(fedsim.load(config_of(study_of(name))).claims)
+def claims_of(name: str, results: Results) -> list[Claim]:
+    """The claims of a page."""
+    return call(str(fedsim.load(config_of(study_of(name))).claims), results)
 
 
 def config_of(study: str) -> Path:
@@ -140,18 +140,17 @@ def page(name: str, results: Results) -> str:
     seeds = sorted({str(seed) for setting in results.settings for _, seed in setting.draws})
     if not place and len(seeds) > 1:  # otherwise the configuration has the splits
         command += f" --data.seed seed --sweep.seed {' '.join(seeds)}"
-    header = config.read_text(encoding="utf-8").partition("\n#\n")[0]
-    description = " ".join(line.removeprefix("#").strip() for line in header.splitlines())
     rounds = sorted({setting.rounds[-1] for setting in results.settings})
     ends = " to ".join(f"{number:,}" for number in dict.fromkeys((rounds[0], rounds[-1])))
     draws = draws_text(setting.draws for setting in results.settings)
     text = f"{count(len(results.runs), 'run')} of {ends} rounds, {draws}; {machine(results)}."
     rows = f"Rows: `docs/results/rows/{name}`."
-    tables = [claims_table(results, call(claims_of(name), results))]
+    tables = [claims_table(results, claims_of(name, results))]
     tables += report.accuracy_tables(results) if place else []
     images = [f"![{figure}]({name}-{figure}.png)" for figure in STUDIES[study].figures]
     notes = PAGES / f"{name}.notes.md"
-    parts = [f"# {name}", f"{place or '[Robustness](../robustness.md)'}. {description}", f"`{command}`: {text} {rows}"]
+    about = f"{place or '[Robustness](../robustness.md)'}. {published.description(config)}"
+    parts = [f"# {name}", about, f"`{command}`: {text} {rows}"]
     parts += [*(report.markdown([table]).strip() for table in tables), *images]
     parts += [notes.read_text(encoding="utf-8").strip()] if notes.exists() else []
     return "\n\n".join(parts) + "\n"
@@ -186,9 +185,9 @@ def overview() -> str:
     rows, every = [], []
     for name in (name for name in names() if STUDIES[study_of(name)].place):
         results = load(name)
-        claims, over = [claim for claim in call(claims_of(name), results) if claim.numbers], results.has_splits
+        claims = [claim for claim in claims_of(name, results) if claim.numbers]
         every += claims
-        units = "split" if over else "seed"
+        units = "split" if results.has_splits else "seed"
         link = f"[{name}](results/{name}.md)"
         for claim in claims:
             rows.append((link, claim.text, claim.published, claim.margin(units), claim.verdict))
@@ -203,7 +202,7 @@ def published_page() -> str:
     tables = []
     for study in (study for study in STUDIES if study.startswith(f"{PUBLISHED.name}-")):
         config, rows = config_of(study), load(study) if (ROWS / study).exists() else None
-        of_rows = (call(claims_of(study), rows), machine(rows)) if rows else ()
+        of_rows = (claims_of(study, rows), machine(rows)) if rows else ()
         tables.append(published.Table(config, *of_rows))
     return published.page(tables, PAGES)
 

@@ -102,13 +102,17 @@ def _published(table: Table) -> Any:
     return json.loads(table.config.with_name("tables.json").read_text(encoding="utf-8")).get(table.name)
 
 
+def description(config: Path) -> str:
+    """The first paragraph of a configuration's comment."""
+    header = config.read_text(encoding="utf-8").partition("\n#\n")[0]
+    return " ".join(line.removeprefix("#").strip() for line in header.splitlines())
+
+
 def _section(table: Table, causes: dict[str, str]) -> str:
-    header = table.config.read_text(encoding="utf-8").partition("\n#\n")[0]
-    title = " ".join(line.removeprefix("#").strip() for line in header.splitlines())
     published = _published(table)
     command = f"`fedsim run configs/published/{table.config.name}`"
     source = f" Source: {published['source']}; {published['number']}." if published else ""
-    parts = [f"## {table.name}", f"{title}{source}"]
+    parts = [f"## {table.name}", f"{description(table.config)}{source}"]
     if not table.claims:
         return "\n\n".join([*parts, f"{command}: not run."])
     num_cells = f" {len(table.cells)} of {len(published['cells'])} cells." if table.cells and published else ""
