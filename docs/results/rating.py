@@ -8,6 +8,7 @@ python docs/results/rating.py --keep runs/rating-digits    first adds the accura
 import argparse
 import hashlib
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,14 +116,11 @@ def cells(table: pl.DataFrame) -> Iterator[Cell]:
 
 def page(data: str, table: pl.DataFrame, every: list[Cell]) -> str:
     """The page of a data set."""
-    shares = sorted({cell.share for cell in every})
     option = "" if data == "digits" else f" --data {data}"
     parts = [INTRO.format(data=data, name=data_name(data), option=option).strip()]
     for partition, name in PARTITIONS.items():
-        of, rules = ordered(every, partition)
-        rows = [[rule, *(cell_text(of[rule, share]) for share in shares)] for rule in rules]
-        table_text = report.markdown([text_table("", ("rule", *map(percent, shares)), rows)])
-        parts += [f"## {name} data", table_text.strip()]
+        rows = [[rule, *map(cell_text, of_rule)] for rule, of_rule in by_rule(every, partition).items()]
+        parts += [f"## {name} data", report.markdown([text_table("", ("rule", *shares(every)), rows)]).strip()]
     parts += [FIGURE.format(data=data)]
     parts += [DIFFERENCE.strip(), report.markdown([difference(table)]).strip()]
     return "\n\n".join(parts) + "\n"
@@ -135,23 +133,25 @@ def cell_text(cell: Cell) -> str:
     return f"{cell.mean:.1f}{width} {cell.attack}".strip() + diverged
 
 
-def ordered(every: list[Cell], partition: str) -> tuple[dict[tuple[str, float], Cell], list[str]]:
-    """The cells of a partition by rule and share, and the rules, the best first."""
-    of = {(cell.rule, cell.share): cell for cell in every if cell.partition == partition}
-    total = lambda rule: sum(cell.mean for (name, _), cell in of.items() if name == rule)
-    return of, sorted({rule for rule, _ in of}, key=lambda rule: (-total(rule), rule))
+def shares(every: list[Cell]) -> list[str]:
+    """The columns of pages and figures."""
+    return list(map(percent, sorted({cell.share for cell in every})))
+
+
+def by_rule(every: list[Cell], partition: str) -> dict[str, list[Cell]]:
+    """The cells of each rule on a partition, which are sorted by rule and share; the best rule first."""
+    of_partition = [cell for cell in every if cell.partition == partition]
+    rules = {rule: list(of_rule) for rule, of_rule in groupby(of_partition, key=lambda cell: cell.rule)}
+    return dict(sorted(rules.items(), key=lambda item: -sum(cell.mean for cell in item[1])))
 
 
 def figure(every: list[Cell]) -> "Figure":
     """A heat map of rules and shares for each partition; the order of the rules is that of the first one."""
-    shares = sorted({cell.share for cell in every})
-    _, rules = ordered(every, next(iter(PARTITIONS)))
-    panels = {}
-    for partition, name in PARTITIONS.items():
-        of, _ = ordered(every, partition)
-        panels[f"{name} data"] = np.asarray([[of[rule, share].mean for share in shares] for rule in rules])
-    ticks = rules, list(map(percent, shares))
-    return draw_heat_maps(panels, ticks, ("Rule", "Malicious clients"), ACCURACY, "under the worst of 17 attacks")
+    panels = {f"{name} data": by_rule(every, partition) for partition, name in PARTITIONS.items()}
+    rules = list(next(iter(panels.values())))
+    means = {title: np.asarray([[cell.mean for cell in of[rule]] for rule in rules]) for title, of in panels.items()}
+    labels, when = ("Rule", "Malicious clients"), "under the worst of 17 attacks"
+    return draw_heat_maps(means, (rules, shares(every)), labels, ACCURACY, when)
 
 
 def digest(cells_text: str) -> str:
