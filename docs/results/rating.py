@@ -18,8 +18,9 @@ from polars import col
 
 from fedsim import report
 from fedsim.rating.card import PARTITIONS, Cell, attack_name
-from fedsim.rating.protocol import DATA_SETS, RULE, attack_keys, name_of
+from fedsim.rating.protocol import DATA_SETS, PARTITION, RULE, SHARE, attack_keys, name_of
 from fedsim.report import style
+from fedsim.report.compare import finals
 from fedsim.report.heatmap import draw_heat_maps
 from fedsim.report.metric import ACCURACY
 from fedsim.report.names import data_name, percent
@@ -91,14 +92,13 @@ def keep(results: report.Results) -> None:
 def runs(results: report.Results) -> pl.DataFrame:
     """A row a run of complete rules: its accuracy in percent, and whether it diverged."""
     rows = []
-    finals = results.table.filter(col("evaluation") == col("evaluation").max().over("run"))
-    for row in finals.filter(col("corruption.kind") == "none").iter_rows(named=True):
+    clean = results.table.filter(col("corruption.kind") == "none")
+    for row in finals(clean, ACCURACY, results.final).iter_rows(named=True):
         run = results.runs[row["run"]]
         keys = {RULE: run[RULE]} | {key: run[key] for key in SETTINGS if run.get(key) not in (SETTINGS[key], None)}
         attack = "" if run["attack.kind"] == "none" else attack_name(attack_keys(ADVERSARY, run))
-        place = name_of(keys), row["data.partition"], row["corruption.fraction"]
-        has_diverged = row["test_loss"] is None or not np.isfinite(row["test_loss"])
-        rows.append((*place, attack, row["seed"], 100 * row["test_accuracy"], has_diverged))
+        place = name_of(keys), run[PARTITION], run[SHARE]
+        rows.append((*place, attack, row["seed"], row["value"], row["has_diverged"]))
     table = pl.DataFrame(rows, [*PLACE, "attack", "split", "accuracy", "diverged"], orient="row")
     evaluated = table.filter(~col("split").is_in(CHOICE)).group_by("rule").len()
     complete = evaluated.filter(col("len") == NUM_EVALUATED)["rule"]
