@@ -32,7 +32,8 @@ import workloads
 from rule_peer import Peer, PeerError
 
 from fedsim import aggregators, attacks
-from fedsim.core.types import Array, CohortReport, Variables
+from fedsim.core.types import Array, CohortReport
+from fedsim.testing.reports import make_report
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 from rules_peer import radius, random_updates
@@ -165,23 +166,15 @@ def measure_rule(name: str, rows: Array, peer: Peer, options: argparse.Namespace
     return sum(line.get("differs", False) for line in peers.values())
 
 
-def make_report(rows: Array) -> CohortReport:
-    """A cohort of valid clients with updates `rows` [K, d] and equal numbers of examples."""
-    num_clients = len(rows)
-    ones = jnp.ones(num_clients)
-    num_examples = jnp.full(num_clients, 10)
-    return CohortReport(jnp.arange(num_clients), num_examples, ones, Variables({"w": rows}), ones > 0)
-
-
 def apply_rule(name: str, size: int, f: Array | int, report: CohortReport) -> tuple[Array, Array]:
     """The aggregate [d] and the weights of a rule, or the updates [K', d] and `valid` of a pre-aggregator."""
     rule, key = CASES[name].make(f, size), jax.random.key(0)
     if not CASES[name].is_rule:
         result = rule(report, key)
-        return result.updates.params["w"], result.valid
+        return result.updates.params, result.valid
     state = rule.init(jax.tree.map(lambda u: u[0], report.updates), report.num_examples, report.losses)
     aggregate, _ = rule.aggregate(state, report, key)
-    return aggregate.update.params["w"], aggregate.weights
+    return aggregate.update.params, aggregate.weights
 
 
 def call_first(peer: Peer, library: str, name: str, f: int, expected: np.ndarray) -> tuple[dict[str, Any], int]:

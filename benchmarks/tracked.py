@@ -83,7 +83,7 @@ def test_round(benchmark, name):
 
 def test_trimmed_mean(benchmark):
     """The trimmed mean of 20 updates of a million parameters."""
-    report = rules.make_report(jnp.asarray(rules.random_updates(20, 1_000_000)))
+    report = rules.make_report(rules.random_updates(20, 1_000_000))
     rule = jax.jit(lambda report: rules.apply_rule("trimmed_mean", 1_000_000, 4, report))
     benchmark.pedantic(lambda: jax.block_until_ready(rule(report)), rounds=20, warmup_rounds=2)
 
