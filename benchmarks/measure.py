@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, S
 from fedsim.engine.layout import CLIENTS
 
 VERSIONED = ("jax", "jaxlib", "flax")
-MAX_ROUNDS = 1000  # of a call whose number of rounds is chosen by time
+MAX_ROUNDS, MIN_SECONDS = 1000, 0.5  # of a call whose number of rounds is chosen by time
 PRODUCT_SIZES = {"cpu": 2048}  # of the product that stands for the device's peak; other platforms:
 LARGE_PRODUCT = 8192
 
@@ -48,14 +49,13 @@ def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     return result
 
 
-def positive(text: str) -> int:
-    """Parses an integer >= 1."""
-    return _integer(1, text)
+def _integer(minimum: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < minimum:
+        raise argparse.ArgumentTypeError(f"must be an integer >= {minimum}, got {text!r}")
+    return int(text)
 
 
-def nonnegative(text: str) -> int:
-    """Parses an integer >= 0."""
-    return _integer(0, text)
+positive, nonnegative = partial(_integer, 1), partial(_integer, 0)
 
 
 def width(text: str) -> int:
@@ -68,12 +68,6 @@ def _file(text: str) -> Path:
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"must be a file in an existing folder, got {text!r}")
     return path
-
-
-def _integer(minimum: int, text: str) -> int:
-    if not text.isdecimal() or int(text) < minimum:
-        raise argparse.ArgumentTypeError(f"must be an integer >= {minimum}, got {text!r}")
-    return int(text)
 
 
 @dataclass(frozen=True)
@@ -152,17 +146,17 @@ def time_interleaved(calls: Sequence[Callable[[], float]], repeats: int) -> list
     return list(map(list, zip(*seconds, strict=True)))
 
 
-def repetitions(seconds: float, min_seconds: float, limit: int = MAX_ROUNDS) -> int:
-    """The number of repetitions of work of `seconds` that take `min_seconds`, at most `limit`."""
-    return max(1, min(limit, math.ceil(min_seconds / seconds)))
+def repetitions(seconds: float, min_seconds: float) -> int:
+    """The number of repetitions of work of `seconds` that take `min_seconds`, at most `MAX_ROUNDS`."""
+    return max(1, min(MAX_ROUNDS, math.ceil(min_seconds / seconds)))
 
 
-def enough_rounds(programs: Sequence[Rounds], min_seconds: float = 0.5) -> int:
-    """The number of rounds that take the fastest of `programs` `min_seconds`. Warms all of them up."""
+def enough_rounds(programs: Sequence[Rounds]) -> int:
+    """The number of rounds that take the fastest of `programs` `MIN_SECONDS`. Warms all of them up."""
     fastest = min(program(1)[0] for program in programs)
-    if fastest < min_seconds / 10:
+    if fastest < MIN_SECONDS / 10:
         fastest = min(program(10)[0] for program in programs) / 10
-    return repetitions(fastest, min_seconds)
+    return repetitions(fastest, MIN_SECONDS)
 
 
 def engine_settings(workload: Workload, widths: Sequence[int], micro_batches: Sequence[int]) -> list[tuple[int, int]]:

@@ -136,12 +136,12 @@ def load_all(names: Sequence[str]) -> dict[str, Workload]:
     return result
 
 
-def vectors(num_clients: int, examples: int, features: int = 64, num_classes: int = 10) -> fedsim.FederatedDataset:
-    """`num_clients` x `examples` float vectors around the corner of their class."""
+def vectors(num_clients: int, examples: int) -> fedsim.FederatedDataset:
+    """`num_clients` x `examples` vectors of 64 floats around the corner of one of ten classes."""
     rng = np.random.default_rng(0)
-    y = rng.integers(num_classes, size=num_clients * examples)
-    x = rng.normal(size=(len(y), features)).astype(np.float32)
-    x += np.eye(num_classes, features, dtype=np.float32)[y]
+    y = rng.integers(10, size=num_clients * examples)
+    x = rng.normal(size=(len(y), 64)).astype(np.float32)
+    x += np.eye(10, 64, dtype=np.float32)[y]
     return fedsim.from_arrays(x, y, np.arange(len(y)) // examples, x[:100], y[:100])
 
 

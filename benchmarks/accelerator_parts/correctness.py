@@ -48,7 +48,7 @@ def compare_round(rule: str, tiny: bool) -> dict[str, Any]:
     workload = workloads.load("W3", tiny)
     simulation = workload.simulation(rule=RULES[rule], record_losses=True, attack=ATTACKS.get(rule, fedsim.Attack()))
     cpu, accelerator = jax.devices("cpu")[0], jax.devices()[0]
-    hparams = fedsim.HParams(jnp.float32(workload.learning_rate), settings={"arfl.lam": jnp.float32(1)})
+    hparams = workloads.hparams(workload.learning_rate)
     with jax.default_device(cpu):
         num_corrupted = round(CORRUPTED_SHARE * workload.dataset.num_clients)
         clean, spec = jax.tree.map(jnp.asarray, workload.dataset.train), workload.dataset.spec
