@@ -52,9 +52,8 @@ def dirichlet(
         return _draw_by_client(raw, num_clients, alpha, rng)
     clients_of = {k: np.arange(num_clients) for k in range(raw.num_classes)}
     if num_classes is not None:
-        classes_of = draw_classes(raw, num_clients, num_classes, rng, "dirichlet")
-        is_of = lambda position: np.asarray([position in positions for positions in classes_of])
-        clients_of = {k: np.flatnonzero(is_of(position)) for position, k in enumerate(np.unique(raw.y))}
+        has_class = draw_classes(raw, num_clients, num_classes, rng, "dirichlet")
+        clients_of = dict(zip(np.unique(raw.y), map(np.flatnonzero, has_class.T), strict=True))
 
     def draw() -> np.ndarray:
         client_ids = np.empty(len(raw.y), np.int64)

@@ -52,9 +52,9 @@ def label_quantity(
     there are too few classes, clients or examples for that.
     """
     require_single_label(raw, "label_quantity")
-    classes_of = draw_classes(raw, num_clients, num_classes, rng, "label_quantity")
+    has_class = draw_classes(raw, num_clients, num_classes, rng, "label_quantity")
     keys = "label_quantity.num_classes or data.num_clients"
-    return _split_classes(raw, classes_of, rng, keys)
+    return _split_classes(raw, has_class, rng, keys)
 
 
 def extreme(
@@ -121,8 +121,8 @@ def similarity(
 
 def draw_classes(
     raw: RawDataset, num_clients: int, num_classes: int, rng: np.random.Generator, section: str
-) -> list[np.ndarray]:
-    """The `num_classes` classes of each client, as positions among those that occur; each class has a client.
+) -> np.ndarray:
+    """Which `num_classes` of the C classes that occur each client has, [N, C] bool; each class has a client.
 
     Raises `DataError` if the key `num_classes` of `section` is too large or too small for that.
     """
@@ -136,11 +136,10 @@ def draw_classes(
             f"{section}.num_classes: must be large enough for {num_clients} clients to cover the {num_all} "
             f"classes of {raw.name}, got {num_classes}; raise it or data.num_clients"
         )
-    classes_of = []
-    for first in _assign_classes(num_all, num_clients):
-        rest = np.setdiff1d(np.arange(num_all), first)
-        classes_of.append(np.concatenate([first, rng.choice(rest, num_classes - len(first), replace=False)]))
-    return classes_of
+    has_class = _assign_classes(num_all, num_clients)
+    for row in has_class:
+        row[rng.choice(np.flatnonzero(~row), num_classes - row.sum(), replace=False)] = True
+    return has_class
 
 
 def _count_others(num_clients: int, num_last: int, key: str) -> int:
@@ -159,22 +158,21 @@ def _add_clients(client_ids: np.ndarray, num_clients: int, held: Sequence[np.nda
     return Partition(np.concatenate([client_ids, more_ids]), examples=examples)
 
 
-def _assign_classes(num_classes: int, num_clients: int) -> list[np.ndarray]:
-    """The classes of each client, round-robin; surplus clients start again from the first class."""
-    return [np.arange(client % num_classes, num_classes, num_clients) for client in range(num_clients)]
+def _assign_classes(num_classes: int, num_clients: int) -> np.ndarray:
+    """Which classes each client has, [N, C] bool: one after another; of both, the fewer start again from the first."""
+    has_class, numbers = np.zeros((num_clients, num_classes), bool), np.arange(max(num_clients, num_classes))
+    has_class[numbers % num_clients, numbers % num_classes] = True
+    return has_class
 
 
-def _split_classes(
-    raw: RawDataset, classes_of: Sequence[np.ndarray], rng: np.random.Generator, keys: str
-) -> np.ndarray:
-    """Client [M] of each training example, if client i has the classes at the positions `classes_of[i]`.
+def _split_classes(raw: RawDataset, has_class: np.ndarray, rng: np.random.Generator, keys: str) -> np.ndarray:
+    """Client [M] of each training example, if `has_class` [N, C] says which of the classes that occur clients have.
 
     Raises `DataError`, with advice to lower `keys`, if a class has fewer examples than clients.
     """
     client_ids = np.empty(len(raw.y), np.int64)
-    for position, k in enumerate(np.unique(raw.y)):
-        members = rng.permutation(np.flatnonzero(raw.y == k))
-        clients = np.asarray([client for client, positions in enumerate(classes_of) if position in positions])
+    for k, is_of in zip(np.unique(raw.y), has_class.T, strict=True):
+        members, clients = rng.permutation(np.flatnonzero(raw.y == k)), np.flatnonzero(is_of)
         if len(members) < len(clients):
             raise DataError(
                 f"{keys}: must be lower for the {len(members)} examples of class {k} of {raw.name}, got {len(clients)} "
