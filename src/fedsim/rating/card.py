@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -140,13 +141,10 @@ class Card:
 
     def _attacks(self) -> Table:
         attacked = [cell for cell in self.cells if cell.attack]
-        shares = list(dict.fromkeys(cell.share for cell in attacked))
-        by_place = {(cell.partition, cell.share): cell.attack for cell in attacked}
-        rows = [
-            (PARTITIONS[partition], *(by_place.get((partition, share), "") for share in shares))
-            for partition in dict.fromkeys(cell.partition for cell in attacked)
-        ]
-        return text_table("The worst attack", ("data", *map(percent, shares)), rows)
+        shares = dict.fromkeys(percent(cell.share) for cell in attacked)
+        by_data = groupby(attacked, key=lambda cell: PARTITIONS[cell.partition])
+        rows = [(name, *(cell.attack for cell in cells)) for name, cells in by_data]
+        return text_table("The worst attack", ("data", *shares), rows)
 
     def _labels(self) -> Table:
         rows = []
