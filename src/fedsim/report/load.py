@@ -15,9 +15,9 @@ from fedsim.report.final import LAST, Final
 from fedsim.report.keys import Run, configuration, data_set, identities, planned, with_labels
 from fedsim.report.mixtures import check_inputs
 from fedsim.report.names import count
-from fedsim.report.results import Results, read_rows
+from fedsim.report.results import Results
 from fedsim.report.settings import settings_of
-from fedsim.runs.folder import RunFolder, StoredRun
+from fedsim.runs.folder import RunFolder, StoredRun, read_rows
 from fedsim.runs.groups import ROUNDS as NUM_ROUNDS
 from fedsim.runs.sweep import key_column
 
@@ -57,7 +57,7 @@ def load_runs(
     notes += check_inputs(folders, runs_of)
     every = [(folder, run) for folder, runs in zip(folders, runs_of, strict=True) for run in runs]
     stored = [run for _, run in every]
-    table = _hold_stopped(read_rows("rounds", folders[0], stored), stored)
+    table = _hold_stopped(read_rows("rounds", stored), stored)
     rows = dict(table.group_by("run", maintain_order=True).agg(col("round").max()).iter_rows())
     ends = [rows.get(position, -1) for position in range(len(every))]  # the last round of each run
     rest = iter(ends)

@@ -6,8 +6,9 @@ from typing import TypeVar
 from polars import col
 
 from fedsim.errors import FedsimError
-from fedsim.report.results import Results, read_rows
+from fedsim.report.results import Results
 from fedsim.report.settings import Setting
+from fedsim.runs.folder import read_rows
 from fedsim.runs.privacy import EPSILONS, LAST, with_epsilon
 
 Row = TypeVar("Row", bound=Hashable)
@@ -27,7 +28,7 @@ def largest_epsilons(results: Results, rows: Mapping[Setting, Row]) -> tuple[dic
     runs = [run for run in row_of if results.runs[run].get("norm_clipping.delta") is not None]
     if not runs:
         return {}, []
-    info = read_rows("info", results.folders[0], [results.sources[run][1] for run in runs])
+    info = read_rows("info", [results.sources[run][1] for run in runs])
     try:
         info = with_epsilon(info, LAST)
     except FedsimError as error:

@@ -17,20 +17,13 @@ from fedsim.report.keys import Run, hashable
 from fedsim.report.metric import ACCURACY, BACKDOOR, DETECTION, LOSS, Metric
 from fedsim.report.names import SweptValues, percent, scenario_name
 from fedsim.report.settings import Scenario, Setting
-from fedsim.runs.folder import RunFolder, StoredRun
+from fedsim.runs.folder import RunFolder, StoredRun, read_rows
 from fedsim.runs.groups import GroupFolder
 
 if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
 
 BASELINE = "arfl"  # the rule that others are compared with by default
-
-
-def read_rows(kind: str, folder: RunFolder, runs: Sequence[StoredRun]) -> pl.DataFrame:
-    """The rows of "rounds" or "clients" of the runs, of whichever folders, up to the last round in their keys."""
-    table = folder.read(kind, runs)
-    ends = pl.Series("end", [run.num_rounds for run in runs], pl.Int32)
-    return table.filter(table["round"] <= ends.gather(table["run"]))
 
 
 @dataclass(frozen=True)
@@ -101,7 +94,7 @@ class Results:
     @cached_property
     def clients(self) -> pl.DataFrame:
         """The rows of clients of all runs."""
-        return read_rows("clients", self.folders[0], [run for _, run in self.sources])
+        return read_rows("clients", [run for _, run in self.sources])
 
     @cached_property
     def detection(self) -> pl.DataFrame:

@@ -14,7 +14,7 @@ summary.csv, figures/ ...       the report
 
 import tomllib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -164,17 +164,9 @@ class RunFolder:
                     runs[run["id"]] = known._replace(latest=group)
         return sorted(runs.values(), key=lambda run: order[run.id])
 
-    def read(self, kind: str, runs: "Iterable[StoredRun] | None" = None) -> pl.DataFrame:
-        """The rows of "rounds", "clients" or "info" of `runs` (default: all), "run" being the position among these.
-
-        Clients of a group whose clients have names have the column "client_name", too.
-        """
-        positions: dict[GroupFolder, dict[str, int]] = {}
-        for position, run in enumerate(self.runs() if runs is None else runs):
-            positions.setdefault(run.group, {})[run.id] = position
-        tables = [pl.DataFrame(schema=SCHEMAS[kind]), *(group.read(kind, ids) for group, ids in positions.items())]
-        keys = [name for name in ("run", "round", "client_id", "name") if name in SCHEMAS[kind]]
-        return pl.concat(tables, how="diagonal").sort(keys)
+    def read(self, kind: str, runs: Sequence[StoredRun] | None = None) -> pl.DataFrame:
+        """As `read_rows`, by default of all its runs."""
+        return read_rows(kind, self.runs() if runs is None else runs)
 
     # Configurations, texts and figures
 
@@ -200,3 +192,17 @@ class RunFolder:
         figure.set_layout_engine("none")  # laid out once; the positions are shares of the figure
         dateless = {"CreationDate": None}
         write_atomically(figures / f"{name}.pdf", lambda path: figure.savefig(path, format="pdf", metadata=dateless))
+
+
+def read_rows(kind: str, runs: Sequence[StoredRun]) -> pl.DataFrame:
+    """The rows of "rounds", "clients" or "info" of `runs`, up to their last rounds; "run" is the position among these.
+
+    Clients of a group whose clients have names have the column "client_name", too.
+    """
+    positions: dict[GroupFolder, dict[str, int]] = {}
+    for position, run in enumerate(runs):
+        positions.setdefault(run.group, {})[run.id] = position
+    tables = [pl.DataFrame(schema=SCHEMAS[kind]), *(group.read(kind, ids) for group, ids in positions.items())]
+    keys = [name for name in ("run", "round", "client_id", "name") if name in SCHEMAS[kind]]
+    table, ends = pl.concat(tables, how="diagonal"), pl.Series([run.num_rounds for run in runs], dtype=pl.Int32)
+    return table.filter(table["round"] <= ends.gather(table["run"])).sort(keys)
