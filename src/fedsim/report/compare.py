@@ -27,12 +27,12 @@ _VALUE = col("value").filter(col("value").is_finite())
 _IS_INFINITE = col("diverged") & ~col("test_loss").is_finite().fill_null(value=False)
 
 
-def finals(table: pl.DataFrame, metric: Metric, final: Final, column: str = "") -> pl.DataFrame:
+def finals(table: pl.DataFrame, metric: Metric, final: Final) -> pl.DataFrame:
     """A row a run: setting, split, seed, its `value` in the unit that is shown, whether it diverged or was skipped.
 
-    The value is the mean over the evaluations that are shown, null if one has none; `column` is another than the
-    metric's. A run has diverged if its test loss is not finite at the end or where its number is taken. It was skipped
-    if no client had a weight since the evaluation before the last.
+    The value is the mean over the evaluations that are shown, null if one has none. A run has diverged if its test loss
+    is not finite at the end or where its number is taken. It was skipped if no client had a weight since the evaluation
+    before the last.
     """
     is_shown = {
         "last": col("evaluation") == col("evaluation").last(),
@@ -41,7 +41,7 @@ def finals(table: pl.DataFrame, metric: Metric, final: Final, column: str = "") 
     }[final.kind]
     has_accuracy = col("test_accuracy").is_finite().any().over("setting")
     validation = pl.when(has_accuracy).then("validation_accuracy").otherwise(-col("validation_loss"))
-    values = metric.scale * col(column or metric.column).filter(is_shown)
+    values = metric.scale * col(metric.column).filter(is_shown)
     has_diverged = _IS_INFINITE.last() | _IS_INFINITE.filter(is_shown).any()
     return (
         table.with_columns(validation.fill_null(float("-inf")).alias("validation"))

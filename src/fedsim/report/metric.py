@@ -1,6 +1,6 @@
 """The metrics that are recorded at each evaluation, and how they are shown and compared."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
 
@@ -21,8 +21,8 @@ class Metric:
         return f"test_{self.name}" if self.name in ("accuracy", "loss") else self.name
 
     @property
-    def validation_column(self) -> str:
-        return f"validation_{self.name}"
+    def on_validation(self) -> "Metric":
+        return replace(self, name=f"validation_{self.name}")
 
     @property
     def scale(self) -> float:

@@ -128,10 +128,10 @@ class Results:
         """The row of a setting in `compare.compare` and `compare.count_runs`, by the metric of its data or another."""
         return self._numbers(self.table, metric or self.metric(setting.data))[setting.position]
 
-    def basis(self, setting: Setting, metric: Metric, column: str = "") -> dict[str, Any]:
-        """The same of the runs on which is chosen, those that are shown or the others; also of another `column`."""
+    def basis(self, setting: Setting, metric: Metric) -> dict[str, Any]:
+        """The same of the runs on which is chosen, those that are shown or the others."""
         table = self.table if self.explored is None else self.explored
-        return self._numbers(table, metric, column)[setting.position]
+        return self._numbers(table, metric)[setting.position]
 
     # For claims
 
@@ -201,13 +201,13 @@ class Results:
         center = None if setting is None else self.number(setting, metric)["mean"]
         return math.nan if center is None else center
 
-    def _numbers(self, table: pl.DataFrame, metric: Metric, column: str = "") -> dict[int, dict[str, Any]]:
+    def _numbers(self, table: pl.DataFrame, metric: Metric) -> dict[int, dict[str, Any]]:
         """By position of the setting, of `self.table` or `self.explored`."""
-        key = id(table), metric, column
+        key = id(table), metric
         if key not in self._known:
             if metric in DETECTION:
                 table = table.join(self.detection, on="run", how="left", maintain_order="left")
-            values = finals(table, metric, self.final, column)
+            values = finals(table, metric, self.final)
             joined = compare(values).join(count_runs(values), on="setting")
             self._known[key] = {row["setting"]: row for row in joined.iter_rows(named=True)}
         return self._known[key]
