@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -60,10 +61,6 @@ class Cell(NamedTuple):
     num_splits: int
     num_diverged: int
 
-    @property
-    def number(self) -> Number:
-        return Number(self.mean, self.half_width, num_runs=self.num_splits, num_diverged=self.num_diverged)
-
 
 @dataclass(frozen=True)
 class Card:
@@ -101,7 +98,7 @@ class Card:
     def limits(self) -> list[str]:
         return [*LIMITS, *([KNOWN_NUMBER] if "server.num_byzantine" not in self.keys else [])]
 
-    @property
+    @cached_property
     def cells(self) -> list[Cell]:
         """A cell for each partition and share of malicious clients."""
         return sorted(map(self._cell, self.evaluated.settings), key=lambda cell: (cell.partition != "iid", cell.share))
@@ -124,7 +121,8 @@ class Card:
         shares = [cell.share for cell in own]
         numbers: dict[str, dict[float, Number]] = {}
         for cell in [cell for cell in self._with_others() if cell.partition == partition]:
-            numbers.setdefault(cell.rule, {})[cell.share] = replace(cell.number, bold=cell.rule == self.rule)
+            number = Number(cell.mean, cell.half_width, cell.rule == self.rule, cell.num_splits, cell.num_diverged)
+            numbers.setdefault(cell.rule, {})[cell.share] = number
         mean = lambda rule: sum(np.nan_to_num(numbers[rule][share].mean) for share in shares if share in numbers[rule])
         rows = [Row(rule, tuple(map(numbers[rule].get, shares))) for rule in sorted(numbers, key=mean, reverse=True)]
         return Table(
