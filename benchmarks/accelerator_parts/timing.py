@@ -58,12 +58,7 @@ def time_sweep(name: str, num_runs: int, num_rounds: int, in_lockstep: bool, tin
     inputs = workloads.run_inputs(jax.random.split(jax.random.key(0), num_runs), rates)
     batches = [place(batch, P(RUNS)) for batch in cut_batches(inputs, layout.run_devices * layout.run_width)]
     shared = place(workload.shared(), P())
-
-    def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
-        states, _ = functions.chunk(functions.init(shared, inputs), shared, inputs, jnp.int32(num_rounds))
-        return states.variables.params
-
-    program = measure.compile_program(train, batches[0], shared)
+    program = _compile(functions, batches[0], shared)
     seconds = lambda: sum(measure.seconds_of(program, batch, shared) for batch in batches)
     seconds()
     (timing,) = measure.time_interleaved([seconds], 1 if tiny else SWEEP_REPEATS)
@@ -94,22 +89,13 @@ def time_family(name: str, tiny: bool) -> dict[str, Any]:
         traces=[RuleTrace((), {}, uses_losses=False, trains_on_root=False)] * len(FAMILY),
         attacks=[lambda hparams, attack=attack: attack() for _, attack in FAMILY],
     )
-
-    def compile_chunk(simulation: fedsim.Simulation, branch: Branch | None) -> measure.Program:
-        functions = RunFunctions(simulation, num_rounds)
-
-        def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
-            states, _ = functions.chunk(functions.init(shared, inputs), shared, inputs, jnp.int32(num_rounds))
-            return states.variables.params
-
-        return measure.compile_program(train, inputs, shared._replace(branch=branch))
-
-    first = Branch(jnp.int32(0), jnp.int32(0))
-    together = compile_chunk(replace(simulation, method=family), first)
+    first = shared._replace(branch=Branch(jnp.int32(0), jnp.int32(0)))
+    together = _compile(RunFunctions(replace(simulation, method=family), num_rounds), inputs, first)
     result: dict[str, Any] = {"family_seconds": together.trace_seconds + together.compile_seconds, "pairs": {}}
     for position, (rule, attack) in enumerate(FAMILY):
         make_rule = lambda hparams, rule=rule: rule()
-        alone = compile_chunk(workload.simulation(rule=make_rule, attack=attack()), None)
+        functions = RunFunctions(workload.simulation(rule=make_rule, attack=attack()), num_rounds)
+        alone = _compile(functions, inputs, shared)
         branched = shared._replace(branch=Branch(jnp.int32(position), jnp.int32(position)))
         calls = [(alone, inputs, shared), (together, inputs, branched)]
         timings = measure.time_interleaved([partial(measure.seconds_of, *call) for call in calls], 2 if tiny else 5)
@@ -120,6 +106,16 @@ def time_family(name: str, tiny: bool) -> dict[str, Any]:
             "slowdown": seconds_together / seconds_alone,
         }
     return result
+
+
+def _compile(functions: RunFunctions, inputs: RunInputs, shared: SharedInputs) -> measure.Program:
+    """Compiles all rounds of runs, from their initial models to the final parameters."""
+
+    def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
+        states, _ = functions.chunk(functions.init(shared, inputs), shared, inputs, jnp.int32(functions.max_rounds))
+        return states.variables.params
+
+    return measure.compile_program(train, inputs, shared)
 
 
 def _measured_memory() -> dict[str, int | None]:
