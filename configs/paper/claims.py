@@ -17,7 +17,7 @@ from fedsim.report.metric import ACCURACY, LOSS, Metric
 from fedsim.report.names import AGGREGATORS, aggregator_name, scenario_name
 from fedsim.report.published import Published
 from fedsim.report.results import Results
-from fedsim.report.settings import Scenario, Setting
+from fedsim.report.settings import Scenario, Setting, Threat
 
 Table = dict[tuple[str, str, float], Published]  # by rule, corruption and share
 Settings = dict[str, Setting]  # by rule
@@ -35,7 +35,7 @@ ALL_ROUNDS, LAST_FIVE = Final("mean", 10**6), Final("mean", 5)
 
 def name_of(kind: str, fraction: float) -> str:
     """For example "Shuffling 50 %"."""
-    return scenario_name(Scenario(kind, fraction))
+    return scenario_name(Scenario(Threat(kind), fraction))
 
 
 def mean(results: Results, setting: Setting, metric: Metric = ACCURACY, final: Final = LAST) -> float:

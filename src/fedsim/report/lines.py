@@ -177,7 +177,7 @@ def _is_under(threat: Threat, setting: Setting) -> bool:
     if setting.fraction > 0:
         return setting.scenario.threat == threat
     is_same_attack = threat.attack_fraction is None or setting.attack == threat.attack
-    is_same_threat = setting.scenario.threat_values in ((), threat.values)
+    is_same_threat = setting.scenario.threat.values in ((), threat.values)
     return setting.attack_fraction == threat.attack_fraction and is_same_attack and is_same_threat
 
 

@@ -99,12 +99,13 @@ def scenario_name(scenario: "Scenario") -> str:
 
 def scenario_parts(scenario: "Scenario") -> tuple[str, str]:
     """For example ("Clean", ""), ("Shuffling", "30 %"), ("ALIE", "20 %, dirichlet.alpha=0.1")."""
-    values = format_values((*scenario.threat_values, *scenario.data_values))
+    threat = scenario.threat
+    values = format_values((*threat.values, *scenario.data_values))
     if scenario.is_clean:
         return "Clean", values
-    is_apart = scenario.attack_fraction is not None and not scenario.fraction
+    is_apart = threat.attack_fraction is not None and not scenario.fraction
     share = "" if is_apart else percent(scenario.fraction)
-    return threat_name(*scenario.threat._replace(values=())), join(share, values)
+    return threat_name(*threat._replace(values=())), join(share, values)
 
 
 def threat_name(kind: str, attack: str = "none", attack_fraction: float | None = None, values: SweptValues = ()) -> str:

@@ -16,38 +16,31 @@ SettingKey = tuple[str, str, str, float, str, float | None, float | None, SweptV
 
 
 class Threat(NamedTuple):
-    """What corrupted and malicious clients do, whatever the share of the corrupted ones; fields as in `Scenario`."""
+    """What corrupted and malicious clients do, whatever the share of the corrupted ones."""
 
-    corruption: str
-    attack: str
+    corruption: str  # "none" with a fraction above 0: an attack with clean data
+    attack: str = "none"
     attack_fraction: float | None = None
+    """Share of the clients that is malicious; None: the corrupted ones are, if there is an attack."""
     values: SweptValues = ()
 
 
 class Scenario(NamedTuple):
-    """Corruption, attack and data: a column of a table, a panel of a figure."""
+    """Threat and data: a column of a table, a panel of a figure."""
 
-    corruption: str  # "none" with a fraction above 0: an attack with clean data
+    threat: Threat
     fraction: float  # share of the clients that is corrupted
-    attack: str = "none"
-    attack_fraction: float | None = None
-    """Share of the clients that is malicious; None: the corrupted ones are, if there is an attack."""
-    threat_values: SweptValues = ()
     data_values: SweptValues = ()
     data: str = ""
 
     @property
     def is_clean(self) -> bool:
-        return self.corruption == "none" and not self.fraction and self.attack_fraction is None
-
-    @property
-    def threat(self) -> Threat:
-        return Threat(self.corruption, self.attack, self.attack_fraction, self.threat_values)
+        return self.threat.corruption == "none" and not self.fraction and self.threat.attack_fraction is None
 
     @property
     def share(self) -> float:
         """Share of the clients that is corrupted or, if none is, malicious."""
-        return self.fraction or self.attack_fraction or 0.0
+        return self.fraction or self.threat.attack_fraction or 0.0
 
     @property
     def threat_kind(self) -> Threat:
@@ -57,7 +50,8 @@ class Scenario(NamedTuple):
     def without(self, key: str) -> "Scenario":
         """The scenario without the value of a swept key."""
         drop = lambda values: tuple(value for value in values if value[0] != key)
-        return self._replace(threat_values=drop(self.threat_values), data_values=drop(self.data_values))
+        threat = self.threat._replace(values=drop(self.threat.values))
+        return self._replace(threat=threat, data_values=drop(self.data_values))
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,7 @@ class Setting:
     corruption: str
     fraction: float
     attack: str
-    attack_fraction: float | None  # as in `Scenario`
+    attack_fraction: float | None  # as in `Threat`
     lam: float | None  # None: the rule has no parameter of this name
     swept_values: SweptValues  # all other keys that vary
     position: int = field(compare=False)
@@ -84,8 +78,8 @@ class Setting:
 
     @cached_property
     def scenario(self) -> Scenario:
-        values = self.values_of("threat"), self.values_of("data")
-        return Scenario(self.corruption, self.fraction, self.attack, self.attack_fraction, *values, self.data)
+        threat = Threat(self.corruption, self.attack, self.attack_fraction, self.values_of("threat"))
+        return Scenario(threat, self.fraction, self.values_of("data"), self.data)
 
     def values_of(self, *roles: Role) -> SweptValues:
         return tuple(value for value in self.swept_values if self.roles[value[0]] in roles)
