@@ -56,11 +56,9 @@ def describe_natural_clients(raw: RawDataset) -> tuple[np.ndarray | None, tuple[
         return None, ()
     ids, test_clients = renumber(raw.client_ids)[0], None
     if raw.test_client_ids is not None:
-        test_ids, inverse = renumber(raw.test_client_ids)
-        is_test_only = ~np.isin(test_ids, ids)
-        numbers = np.where(is_test_only, len(ids) + np.cumsum(is_test_only) - 1, np.searchsorted(ids, test_ids))
-        test_clients = numbers.astype(np.int32)[inverse]
-        ids = np.append(ids, test_ids[is_test_only])
+        ids = np.append(ids, np.setdiff1d(raw.test_client_ids, ids))
+        order = np.argsort(ids)
+        test_clients = order[np.searchsorted(ids, raw.test_client_ids, sorter=order)].astype(np.int32)
     names = () if raw.client_names is None else tuple(map(str, raw.client_names[ids].tolist()))
     return test_clients, () if names == tuple(map(str, range(len(names)))) else names
 
