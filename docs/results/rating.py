@@ -163,17 +163,15 @@ def difference(table: pl.DataFrame) -> report.Table:
     """The worst attack of each cell without ascent, and with it."""
     means = table.filter(col("split").is_in(CHOICE)).group_by(*PLACE, "attack").agg(col("accuracy").mean())
     lowest = means.sort(*PLACE, "accuracy", "attack", descending=[False, True, False, False, False])
-    rows, shares = [], sorted(set(lowest["share"]))
-    for (rule, partition), of in lowest.group_by("rule", "partition", maintain_order=True):
-        entries = []
-        for share in shares:
-            attacks = of.filter(col("share") == share).select("attack", "accuracy").rows()
-            before = next(value for attack, value in attacks if not attack.startswith("Ascent"))
-            name, after = attacks[0]
-            with_it = f" → {after:.1f} ({name.removeprefix('Ascent (')}" if name.startswith("Ascent") else ""
-            entries.append(f"{before:.1f}{with_it}")
-        rows.append((f"{rule}, {PARTITIONS[partition]}", *entries))
-    return text_table("", ("rule", *map(percent, shares)), rows)
+    rows: dict[str, list[str]] = {}
+    for (rule, partition, _), of_place in lowest.group_by(PLACE, maintain_order=True):
+        attacks = of_place.select("attack", "accuracy").rows()
+        before = next(value for attack, value in attacks if not attack.startswith("Ascent"))
+        name, after = attacks[0]
+        with_it = f" → {after:.1f} ({name.removeprefix('Ascent (')}" if name.startswith("Ascent") else ""
+        rows.setdefault(f"{rule}, {PARTITIONS[partition]}", []).append(f"{before:.1f}{with_it}")
+    header = "rule", *map(percent, lowest["share"].unique().sort())
+    return text_table("", header, [(row, *texts) for row, texts in rows.items()])
 
 
 if __name__ == "__main__":
