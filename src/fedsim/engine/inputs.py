@@ -188,21 +188,14 @@ def _corrupt_runs(
     return changes if order is None else jax.tree.map(lambda a: a[order], changes)
 
 
-def cut_batches(runs: PyTree, size: int) -> list[PyTree]:
-    """`runs` [S, ...] in batches of `size`, on the host; the last run fills up the last batch."""
-    leaves, structure = jax.tree.flatten(runs)
-    num_runs = leaves[0].shape[0]
+def cut_batches(runs: RunInputs, size: int) -> list[RunInputs]:
+    """`runs` [S] in batches of `size`, on the host; the last run fills up the last batch."""
+    num_runs = len(runs.key)
     if num_runs == size:
         return [runs]
-    is_key = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
-    on_host = [np.asarray(jax.random.key_data(a) if key else a) for a, key in zip(leaves, is_key, strict=True)]
-
-    def batch(positions: np.ndarray) -> PyTree:
-        taken = [a[positions] for a in on_host]
-        taken = [jax.random.wrap_key_data(a) if key else a for a, key in zip(taken, is_key, strict=True)]
-        return jax.tree.unflatten(structure, taken)
-
-    return list(map(batch, batch_positions(num_runs, size)))
+    on_host = jax.tree.map(np.asarray, runs._replace(key=jax.random.key_data(runs.key)))
+    batches = [jax.tree.map(lambda a, rows=rows: a[rows], on_host) for rows in batch_positions(num_runs, size)]
+    return [batch._replace(key=jax.random.wrap_key_data(batch.key)) for batch in batches]
 
 
 def batch_positions(num_runs: int, size: int) -> np.ndarray:
