@@ -45,7 +45,7 @@ def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
     """A function of (hparams, rounds completed []) that returns `hparams` with the learning rates of the next round."""
 
     def make(key: str, name: str) -> Callable[[HParams], Schedule]:
-        rounds = (config.server.num_rounds,) if takes_rounds(factories.factory_of(config, key)) else ()
+        rounds = (config.server.num_rounds,) if takes_rounds(factories.find(key, name)) else ()
         build_schedule = factories.build_traced(config, key, name)
         return lambda hparams: build_schedule(hparams, *rounds)
 

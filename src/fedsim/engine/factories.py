@@ -47,12 +47,6 @@ CONTRACTS: dict[str, tuple[Any, str]] = {
 MACHINE_ERRORS = (MemoryError, OSError, jax.errors.JaxRuntimeError)  # errors that plug-ins do not cause
 
 
-def factory_of(config: Config, key: str) -> Factory:
-    """The factory that `key` names, such as "model.name"; equal if its code is."""
-    section, field = key.split(".")
-    return find(key, getattr(getattr(config, section), field))
-
-
 def corruptions_of(config: Config) -> tuple[Factory, ...]:
     """The factories that `corruption.kind` names."""
     return tuple(find("corruption.kind", name) for name in split_names("corruption.kind", config.corruption.kind))

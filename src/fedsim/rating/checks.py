@@ -29,7 +29,7 @@ def _contract(config: Any) -> str:
 
 def _conformance(config: Any, name: str) -> str:
     try:
-        cases = testing.check_conformance(factories.factory_of(config, protocol.RULE).make, name)
+        cases = testing.check_conformance(factories.find(protocol.RULE, config.server.aggregator).make, name)
     except ValueError:
         return "there are none"
     except Exception as error:
