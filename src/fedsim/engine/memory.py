@@ -109,14 +109,9 @@ def run_bytes(configs: Sequence[Config], dataset: FederatedDataset, is_on_host: 
     field_bytes = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
     examples = {"x", "y"} if is_on_host else set()
     changed_bytes = [sum(map(field_bytes, build.corruption(config).changed_fields - examples)) for config in configs]
-    run_state = state_bytes(config, dataset, 0 if is_on_host else dataset.num_clients)
-    return [NUM_COPIES * (changed + run_state) + record_bytes for changed in changed_bytes]
-
-
-def state_bytes(config: Config, dataset: FederatedDataset, num_clients: int) -> int:
-    """Bytes of the state that a run carries from round to round, with what the algorithm keeps for `num_clients`."""
-    clients = num_clients * client_state_bytes(config, dataset)
-    return _training_bytes(config, dataset) + clients + server_bytes(config, dataset) + attack_bytes(config, dataset)
+    clients = 0 if is_on_host else dataset.num_clients * client_state_bytes(config, dataset)
+    state = _training_bytes(config, dataset) + server_bytes(config, dataset) + attack_bytes(config, dataset) + clients
+    return [NUM_COPIES * (changed + state) + record_bytes for changed in changed_bytes]
 
 
 def server_bytes(config: Config, dataset: FederatedDataset) -> int:
