@@ -110,26 +110,24 @@ def make_run_inputs(
     parts = []
     for config, positions in positions_of.items():
         runs = [configs[position] for position in positions]
-        draws = [(run.seed, num_corrupted(run, num_clients), num_malicious(run, num_clients)) for run in runs]
-        first, order = _first_of_each(draws)
+        numbers = [(run.seed, num_corrupted(run, num_clients), num_malicious(run, num_clients)) for run in runs]
+        draws, order = _distinct(np.asarray(numbers, np.int32))
         named = factories.corruptions_of(config)
-        parts.append(_corrupt_runs(named, config, spec, changed, np.asarray(draws, np.int32)[first], data, order))
+        parts.append(_corrupt_runs(named, config, spec, changed, draws, data, order))
     changes = in_order(parts, positions_of)
     rounds = jnp.asarray([config.corruption.rounds for config in configs], jnp.int32) if is_delayed(configs) else None
     return RunInputs(keys, hparams, changes, rounds)
 
 
-def _first_of_each(draws: Sequence[Hashable]) -> tuple[np.ndarray, np.ndarray | None]:
-    """The positions of the first of equal `draws`, and which of these each draw equals; None if all differ.
+def _distinct(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """The different rows of `draws`, and which of these each row equals; None if all differ.
 
-    Two positions at least, if there are two draws: compilers round differently outside of a loop (`corrupt_inputs`).
+    Two rows at least, if there are two draws: compilers round differently outside of a loop (`corrupt_inputs`).
     """
-    positions = positions_by(draws)
-    if len(positions) == len(draws):
-        return np.arange(len(draws)), None
-    places = {draw: place for place, draw in enumerate(positions)}
-    first = [place for place, *_ in positions.values()] if len(positions) > 1 else [0, 1]
-    return np.asarray(first), np.asarray([places[draw] for draw in draws])
+    rows, order = np.unique(draws, axis=0, return_inverse=True)
+    if len(rows) == len(draws):
+        return draws, None
+    return rows if len(rows) > 1 else draws[:2], order.ravel()
 
 
 def by_corruption(configs: Sequence[Config]) -> dict[Config, list[int]]:
