@@ -1,6 +1,7 @@
 """The parts of a configuration's simulation, and the whole."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -135,18 +136,16 @@ def _build_rule(config: Config, key: str, name: str) -> Callable[[HParams], Aggr
     """Builds the rule, whose `ValueError`s at tracing become `ConfigError`s with the key; those of plug-ins stay."""
     make = factories.build_traced(config, key, name)
 
-    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            try:
-                return function(*arguments)
-            except ValueError as error:
-                raise ConfigError(f"{key}: {name}: {error}") from error
-
-        return call
+    @contextmanager
+    def errors() -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            raise ConfigError(f"{key}: {name}: {error}") from error
 
     def make_rule(hparams: HParams) -> Aggregator:
         rule: Aggregator = make(hparams)
-        return rule if ":" in name else rule._replace(init=wrap(rule.init), aggregate=wrap(rule.aggregate))
+        return rule if ":" in name else rule._replace(init=errors()(rule.init), aggregate=errors()(rule.aggregate))
 
     return make_rule
 
