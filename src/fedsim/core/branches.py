@@ -5,7 +5,7 @@ mapped together: it reaches the program with what they share, never among what i
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -71,10 +71,6 @@ class MethodFamily:
     """Builds each of the attacks."""
     branch: Branch | None = None
     """Which of them; None means the first ones."""
-
-    def at(self, branch: Branch) -> "MethodFamily":
-        """The same methods with the `branch` chosen: for use inside a trace."""
-        return replace(self, branch=branch)
 
     def __call__(self, hparams: HParams, round: Array) -> SwitchedMethod:
         """The method of the round, with the server and the attack of the branch."""

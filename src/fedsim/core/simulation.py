@@ -97,7 +97,7 @@ class Simulation:
         bound = bound if root is None else replace(bound, root=root)
         bound = bound if state_rows is None else replace(bound, state_rows=state_rows)
         if branch is not None and isinstance(self.method, MethodFamily):
-            bound = replace(bound, method=self.method.at(branch))
+            bound = replace(bound, method=replace(self.method, branch=branch))
         return bound
 
     def init(
