@@ -89,7 +89,7 @@ def write_folder(
         if is_complete:
             group.mark_complete(rounds, {"seconds_compiling": 20.0, "seconds_running": 100.0}, False, False)
     if config:
-        folder.write_config("made", config)
+        folder.write_text("configs/made.toml", config)
     return folder
 
 

@@ -78,7 +78,7 @@ def open_folder(
         if is_dry:
             groups += new.groups
         else:
-            folder.write_config(f"{plan.experiment.name}-{plan.experiment.digest()}", plan.experiment.dump())
+            folder.write_text(f"configs/{plan.experiment.name}-{plan.experiment.digest()}.toml", plan.experiment.dump())
     # A run of two groups that are resumed has the rounds of the longer one.
     groups = [plan.group(group.runs, group.layout, group.folder) for group in groups]
     return replace(plan, groups=sorted(groups, key=lambda group: min(group.runs)))

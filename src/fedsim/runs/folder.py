@@ -156,9 +156,7 @@ class RunFolder:
                 order.setdefault(run["id"], (group.record.created, run["position"]))
                 is_longest = is_complete and known is not None and run[ROUNDS] >= known.num_rounds
                 if known is None or (is_longest if known.is_complete else has_rows):
-                    keys = dict(run)
-                    for fact in FACTS:
-                        del keys[fact]
+                    keys = {key: value for key, value in run.items() if key not in FACTS}
                     runs[run["id"]] = StoredRun(run["id"], keys, run["num_clients"], group, is_complete, group)
                 elif not is_complete:
                     runs[run["id"]] = known._replace(latest=group)
@@ -170,10 +168,6 @@ class RunFolder:
 
     # Configurations, texts and figures
 
-    def write_config(self, name: str, text: str) -> None:
-        """Keeps a configuration of the folder's runs, as TOML."""
-        self.write_text(f"configs/{name}.toml", text)
-
     def read_configs(self) -> dict[Path, dict[str, Any]]:
         """The configurations that were run into the folder: file and tables, the latest first."""
         paths = sorted((self.path / "configs").glob("*.toml"), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -183,6 +177,7 @@ class RunFolder:
             raise RunFolderError(f"{self.path / 'configs'}: broken: {error}; delete it") from None
 
     def write_text(self, name: str, text: str) -> None:
+        """Writes the file `name`."""
         write_atomically(self.path / name, lambda path: path.write_text(text, encoding="utf-8"))
 
     def write_figure(self, name: str, figure: Any) -> None:
