@@ -32,9 +32,7 @@ class GroupWriter(Callback):
 
     def on_start(self, start: Start) -> None:
         self._record = start.configs[start.runs[0]].record
-        ids = {run: row["id"] for run, row in zip(start.runs, self._folder.record.runs, strict=True)}
-        # Of the runs of the plan, by position.
-        self._ids = pl.Series("run", [ids.get(run, "") for run in range(max(start.runs) + 1)])
+        self._ids = {run: row["id"] for run, row in zip(start.runs, self._folder.record.runs, strict=True)}
         if self._is_primary:
             self._folder.delete_rows(start.after)
             for run, arrays in start.data.items():
@@ -43,7 +41,7 @@ class GroupWriter(Callback):
     def after_evaluation(self, evaluation: Evaluation) -> None:
         if self._is_primary:
             tables = {kind: as_table(kind, columns) for kind, columns in evaluation.tables.items()}
-            new = {kind: table.with_columns(self._ids.gather(table["run"])) for kind, table in tables.items()}
+            new = {k: table.with_columns(pl.col("run").replace_strict(self._ids)) for k, table in tables.items()}
             self._waiting.append((evaluation.round, new))
             self._num_bytes += sum(table.estimated_size() for table in new.values())
             if evaluation.is_last or self._num_bytes > MAX_BYTES:
