@@ -89,7 +89,6 @@ class StreamedInputs(Inputs):
             self.shardings,
             self.group.max_rounds,
             ClientStream(self.group, shared, batches, local_batches, by_run, client_states),
-            client_states,
         )
 
 
@@ -98,9 +97,7 @@ class StreamedPlacedInputs(PlacedInputs):
     """The inputs of a group whose clients' examples stay on the host: `shared` and `batches` lack them."""
 
     stream: ClientStream
-    """Gathers the examples."""
-    client_states: list[ClientStates] | None
-    """Of each batch, what the algorithm keeps for each client; None if it keeps nothing."""
+    """Gathers the examples, and what the algorithm keeps for each client."""
 
     def changed_labels(self) -> list[np.ndarray]:
         return list(self.stream.labels or ())
@@ -119,8 +116,8 @@ class StreamedPlacedInputs(PlacedInputs):
                     ids, values = processes.on_host(measured)
                     np.put_along_axis(losses, ids, values, axis=1)
             states.append(executables.init(segment.shared, segment.runs, processes.put(losses, by_run)))
-            if self.client_states is not None:
-                self.client_states[batch].start(processes.on_host(states[batch].client_states))
+            if self.stream.client_states is not None:
+                self.stream.client_states[batch].start(processes.on_host(states[batch].client_states))
         return states
 
     def chunks(
@@ -146,9 +143,9 @@ class StreamedPlacedInputs(PlacedInputs):
         self, executables: Executables, batch: int, states: SimulationState, segment: Segment, number: Array
     ) -> tuple[SimulationState, RoundRecord]:
         """Runs `number` rounds of a segment of a batch."""
-        if self.client_states is None:
+        if self.stream.client_states is None:
             return executables.chunk(states, segment.shared, segment.runs, number)
-        on_host = self.client_states[batch]
+        on_host = self.stream.client_states[batch]
         on_host.update(segment.client_ids, segment.client_states)
         states = states._replace(client_states=processes.put(segment.client_states, self.shardings.by_run))
         states, records = executables.chunk(states, segment.shared, segment.runs, number)
@@ -157,22 +154,22 @@ class StreamedPlacedInputs(PlacedInputs):
 
     def as_saved(self, batches: list[SimulationState]) -> list[SimulationState]:
         """The batches' states with those of all clients that have trained."""
-        if self.client_states is None:
+        if self.stream.client_states is None:
             return batches
-        saved = (on_host.save() for on_host in self.client_states)
+        saved = (on_host.save() for on_host in self.stream.client_states)
         return [states._replace(client_states=clients) for states, clients in zip(batches, saved, strict=True)]
 
     def restore(
         self, executables: Executables, like: SimulationState, num_rounds: int, read: ReadStates
     ) -> list[SimulationState]:
         """As of `PlacedInputs`. What the algorithm keeps for clients stays on the host; a segment gets its part."""
-        if self.client_states is None:
+        if self.stream.client_states is None:
             return super().restore(executables, like, num_rounds, read)
         trained = [self.stream.clients_before(batch, num_rounds) for batch in range(len(self.batches))]
-        shapes = (on_host.saved_like(len(ids)) for on_host, ids in zip(self.client_states, trained, strict=True))
+        shapes = (on_host.saved_like(len(ids)) for on_host, ids in zip(self.stream.client_states, trained, strict=True))
         saved = read([like._replace(client_states=clients) for clients in shapes])
         # Clients that have not trained have their initial states, which do not depend on losses.
         self.initial_states(executables._replace(initial_losses=None))
-        for on_host, ids, states in zip(self.client_states, trained, saved, strict=True):
+        for on_host, ids, states in zip(self.stream.client_states, trained, saved, strict=True):
             on_host.restore(ids, states.client_states)
         return [states._replace(client_states=like.client_states) for states in saved]

@@ -32,11 +32,11 @@ class Segment(NamedTuple):
     num_rounds: int
     """Rounds that can be computed with these inputs."""
     shared: SharedInputs
-    """With the examples of these rounds' cohorts, or of all clients."""
+    """With the examples of `client_ids`."""
     runs: RunInputs
     """The runs [B]."""
-    client_ids: Sequence[np.ndarray] = ()
-    """The clients whose examples are there, in ascending order, for each group of devices; empty: all."""
+    client_ids: Sequence[np.ndarray]
+    """The clients whose examples are there, in ascending order, for each group of devices."""
     client_states: PyTree = None
     """[B, U, ...], what the algorithm keeps for these clients, as `ClientStates.load` returns it; None on devices."""
 
@@ -57,7 +57,7 @@ class ClientStream:
         batches: Sequence[RunInputs],
         local_batches: Sequence[RunInputs],
         by_run: Sharding,
-        client_states: Sequence[ClientStates] | None = None,
+        client_states: Sequence[ClientStates] | None,
     ) -> None:
         configs, dataset, layout, max_rounds = group.configs, group.dataset, group.layout, group.max_rounds
         simulation = build.simulation(configs[0], dataset, layout)
@@ -69,7 +69,7 @@ class ClientStream:
         self._is_noisy = "x" in changed
         self._x, self._y = np.asarray(data.x), np.asarray(data.y)
         self._sizes, self._offsets = np.asarray(data.num_examples), np.asarray(data.offsets)
-        self._local_batches, self._client_states = local_batches, client_states
+        self._local_batches, self.client_states = local_batches, client_states
         self._is_local = _local_parts(by_run, layout.run_devices)
         tile = lambda a: processes.put(np.tile(np.asarray(a), layout.run_devices), by_run)
         self._num_examples, self._benign = tile(self._sizes), tile(data.corrupted)
@@ -104,8 +104,8 @@ class ClientStream:
                         num_rounds = -(-num_rounds // 2)
                         clients = self._by_device(cohorts[:num_rounds])
                     segment = self._gather(batch, num_rounds, clients)
-                    if self._client_states is not None:
-                        segment = segment._replace(client_states=self._client_states[batch].load(clients))
+                    if self.client_states is not None:
+                        segment = segment._replace(client_states=self.client_states[batch].load(clients))
                     yield segment
                     cohorts = cohorts[num_rounds:]
 
