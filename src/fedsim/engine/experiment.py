@@ -141,16 +141,16 @@ def _lock_groups(plan: Plan, folder: RunFolder, wait: bool) -> Generator[tuple[i
         pending = locked
 
 
-def resume_round(written: Sequence[tuple[int, int]], checkpoint: int | None, eval_every: int) -> int | None:
-    """The round of the `checkpoint` if all rows up to it are `written`; None to start over."""
+def resume_round(written: Sequence[tuple[int, int]], checkpoint: int | None, eval_every: int) -> int:
+    """The round of the `checkpoint` if all rows up to it are `written`; -1 to start over."""
     expected = 0
     for first, last in written:
         if checkpoint is None or first != expected:
-            return None
+            break
         if last == checkpoint:
             return checkpoint
         expected = last + eval_every
-    return None
+    return -1
 
 
 def _run_group(
@@ -170,11 +170,11 @@ def _run_group(
     with Checkpoints(group.checkpoints, checkpoint_seconds, processes.decide) as checkpoints:
         latest = checkpoints.latest_round()
         start = processes.decide(lambda: resume_round(group.spans(), latest, config.server.eval_every))
-        if start is None:
+        if start < 0:
             checkpoints.delete()
         following = processes.decide(lambda: _next_family(plan, number, folder))
         writer = GroupWriter(group, checkpoints, processes.is_primary())
-        log.info(plan.describe(number, "compiling" if start is None else f"compiling, resumes after round {start}"))
+        log.info(plan.describe(number, "compiling" if start < 0 else f"compiling, resumes after round {start}"))
         with factories.plugin_errors(plan.runs):  # the program has branches for plug-ins of other groups, too
             inputs, programs = background.take(number)
             if following is not None:
@@ -184,7 +184,7 @@ def _run_group(
     processes.wait_for_all()  # until all parts of the checkpoint are written
     if seconds is not None and processes.is_primary():
         keep_states = config.record.final_states
-        group.mark_complete(config.server.num_rounds, seconds, start is not None, keep_states)
+        group.mark_complete(config.server.num_rounds, seconds, start >= 0, keep_states)
     return run.is_stopped
 
 

@@ -56,8 +56,8 @@ class GroupRun:
         self.is_stopped = False
         """Whether a callback has stopped the experiment."""
 
-    def run(self, checkpoints: Checkpoints, start: int | None) -> dict[str, float] | None:
-        """Runs the group after the checkpoint of round `start`, or from its start if that is None.
+    def run(self, checkpoints: Checkpoints, start: int) -> dict[str, float] | None:
+        """Runs the group after the checkpoint of round `start`, or from its start if that is -1.
 
         Returns the seconds of compiling and running; None if a callback has stopped it. Raises `ConfigError` if the
         programs do not fit into memory.
@@ -72,12 +72,11 @@ class GroupRun:
         log.info(self._plan.describe(self._number, "running"))
         processes.wait_for_all()  # Gloo waits 30 s for a process that still compiles, and then gives up
         started = self._last = time.perf_counter()
-        restored = None if start is None else self._restore(checkpoints, start)
-        after = -1 if start is None else start
+        restored = [] if start < 0 else self._restore(checkpoints, start)
         with ExitStack() as stack:
-            self._start(stack, after)
+            self._start(stack, start)
             self._states = restored or self._placed.initial_states(self._executables)
-            completed = self._run_rounds(after)
+            completed = self._run_rounds(start)
             if not self._is_last(completed):
                 return None
             self._writer.finish(completed, self._models, self._saved_states)
