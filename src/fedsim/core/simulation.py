@@ -163,7 +163,9 @@ class Simulation:
         report_now = self.losses.model == "broadcast"
 
         clients = by_size(data, sample_cohort(keys.cohort, data.num_examples, self.cohort.size))
-        updates, client_states, messages = self._train(method, state, data, clients, keys.training)
+        rows = clients.client_id if self.state_rows is None else self.state_rows[clients.client_id]
+        old_states = jax.tree.map(lambda states: states[rows], state.client_states)
+        updates, client_states, messages = self._train(method, state, data, (clients, old_states), keys.training)
         answered = drop_out(clients, self.cohort.dropout_rate, keys.dropout)
         make_report = partial(
             reports.make_report, data, clients, method.attack, state.attack, keys.report_attack, self.losses.recorded
@@ -192,8 +194,6 @@ class Simulation:
             observed = observed._replace(valid=observed.valid & report.valid)
             aggregator_state = observe_losses(method.server, aggregator_state, observed)
 
-        rows = self._rows(report.client_ids)
-        old_states = jax.tree.map(lambda states: states[rows], state.client_states)
         client_states = select_clients(report.valid, client_states, old_states)
         messages = server.mask_invalid(messages, report.valid)
         num_clients = data.num_examples.shape[0]
@@ -280,9 +280,9 @@ class Simulation:
     # Clients
 
     def _train(
-        self, method: RoundMethod, state: SimulationState, data: ClientData, clients: ClientSlice, key: Array
+        self, method: RoundMethod, state: SimulationState, data: ClientData, cohort: tuple[PyTree, ...], key: Array
     ) -> tuple[PyTree, PyTree, PyTree]:
-        """The cohort's updates, next client states and messages, each [K, ...]."""
+        """The updates, next states and messages, each [K, ...], of a cohort: clients with their states."""
         sgd = self._local_sgd(method, self.training)
 
         def train(client: ClientSlice, client_state: PyTree) -> tuple[PyTree, PyTree, PyTree]:
@@ -302,9 +302,7 @@ class Simulation:
             update = jax.tree.map(jnp.subtract, result.variables, state.variables)
             return update, result.client_state, result.message
 
-        rows = self._rows(clients.client_id)
-        client_states = jax.tree.map(lambda states: states[rows], state.client_states)
-        return map_clients(train, (clients, client_states), self._width, self.cohort.axis)
+        return map_clients(train, cohort, self._width, self.cohort.axis)
 
     def _losses(self, data: ClientData, clients: ClientSlice, variables: Variables) -> Array:
         """The clients' mean training losses [K] at `variables`."""
@@ -325,10 +323,6 @@ class Simulation:
         of_clients = jax.vmap(metrics)(clients)
         total = lambda values: jnp.sum(jnp.where(mask, values, 0).astype(jnp.float32))
         return total(of_clients.loss_sum) / jnp.maximum(total(of_clients.num_examples), 1)
-
-    def _rows(self, client_ids: Array) -> Array:
-        """The rows [K] of clients in the states that the algorithm keeps for each."""
-        return client_ids if self.state_rows is None else self.state_rows[client_ids]
 
     @property
     def _width(self) -> int:
