@@ -15,7 +15,7 @@ from fedsim.core.client import loss_gradient
 from fedsim.core.contracts import Task
 from fedsim.core.types import FederatedDataset, PyTree, Variables
 from fedsim.datasets.portions import ALIGNMENT
-from fedsim.engine import build, factories
+from fedsim.engine import build
 from fedsim.engine.model import cached_by_program, model_shapes
 from fedsim.errors import ConfigError
 
@@ -109,8 +109,9 @@ def run_bytes(configs: Sequence[Config], dataset: FederatedDataset, is_on_host: 
     field_bytes = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
     examples = {"x", "y"} if is_on_host else set()
     changed_bytes = [sum(map(field_bytes, build.corruption(config).changed_fields - examples)) for config in configs]
-    clients = 0 if is_on_host else dataset.num_clients * client_state_bytes(config, dataset)
-    state = _training_bytes(config, dataset) + server_bytes(config, dataset) + attack_bytes(config, dataset) + clients
+    client_bytes, other_bytes = map(tree_bytes, training_shapes(config, dataset))
+    state = other_bytes + server_bytes(config, dataset) + attack_bytes(config, dataset)
+    state += 0 if is_on_host else dataset.num_clients * client_bytes
     return [NUM_COPIES * (changed + state) + record_bytes for changed in changed_bytes]
 
 
@@ -127,26 +128,19 @@ def attack_bytes(config: Config, dataset: FederatedDataset) -> int:
     return tree_bytes(jax.eval_shape(init, model_shapes(config, dataset), num_examples))
 
 
-@cached_by_program()
 def client_state_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that the algorithm keeps for each client."""
-    return tree_bytes(client_state_shapes(config, dataset))
-
-
-def client_state_shapes(config: Config, dataset: FederatedDataset) -> PyTree:
-    """The shapes of the state that the algorithm keeps for each client."""
-    algorithm = factories.build(config, "client.algorithm", config.client.algorithm)
-    return jax.eval_shape(algorithm.init, model_shapes(config, dataset).params)[0]
+    return tree_bytes(training_shapes(config, dataset)[0])
 
 
 @cached_by_program()
-def _training_bytes(config: Config, dataset: FederatedDataset) -> int:
-    """Bytes of a run's model and of all states but those of clients, server and attack."""
+def training_shapes(config: Config, dataset: FederatedDataset) -> tuple[PyTree, PyTree]:
+    """The shapes of what the algorithm keeps for each client, and of a run's model and other states of training."""
 
-    def init(variables: Variables) -> PyTree:
+    def init(variables: Variables) -> tuple[PyTree, PyTree]:
         method = build.method(config)(build.hparams(config), jnp.int32(0))
-        _, server_state = method.algorithm.init(variables.params)
-        state = (variables, method.server_optimizer.init(variables.params), server_state)
-        return *state, jax.random.key(0), jnp.int32(0)
+        client_state, server_state = method.algorithm.init(variables.params)
+        optimizer_state = method.server_optimizer.init(variables.params)
+        return client_state, (variables, optimizer_state, server_state, jax.random.key(0), jnp.int32(0))
 
-    return tree_bytes(jax.eval_shape(init, model_shapes(config, dataset)))
+    return jax.eval_shape(init, model_shapes(config, dataset))

@@ -79,7 +79,7 @@ class StreamedInputs(Inputs):
         if size := self.group.layout.buffer_clients:
             shapes = jax.tree.map(
                 lambda a: jax.ShapeDtypeStruct((self.runs_per_batch, size, *a.shape), a.dtype),
-                memory.client_state_shapes(self.group.configs[0], self.group.dataset),
+                memory.training_shapes(self.group.configs[0], self.group.dataset)[0],
             )
             client_states = [ClientStates(shapes, self.group.dataset.num_clients) for _ in batches]
         return StreamedPlacedInputs(
