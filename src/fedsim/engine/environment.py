@@ -69,8 +69,7 @@ def check_environment(path: Path, known: Sequence[GroupFolder], current: dict[st
         return
     before = accepted[-1]
     if all(other["source"] != current["source"] for other in accepted):
-        sources = before["source"] or {}
-        changed = [f"fedsim/{name}" for name, digest in current["source"].items() if sources.get(name) != digest]
+        changed = [f"fedsim/{name}" for name, *_ in find_differences(before["source"], current["source"])]
         to = "compute missing ones" if is_pending else "show its rows"
         raise RunFolderError(
             f"{path}: fedsim's code has changed since its runs were computed ({', '.join(changed)}); add "
