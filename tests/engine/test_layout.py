@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedsim.config.schema import Config
 from fedsim.config.sections import ClientConfig, EngineConfig, ServerConfig
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
-from fedsim.engine.slots import efficient_width, most_computed, num_computed
+from fedsim.engine.padding import efficient_width, most_computed, num_computed
 from fedsim.errors import ConfigError
 
 PLENTY = 2**40

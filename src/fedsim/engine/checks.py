@@ -21,8 +21,8 @@ from fedsim.datasets.portions import value_range
 from fedsim.engine import build, factories, memory
 from fedsim.engine.layout import Layout
 from fedsim.engine.model import cached_by_program, check_targets, model_shapes, num_outputs, num_params
+from fedsim.engine.padding import FORWARD_SHARE
 from fedsim.engine.plugin_checks import check_plugins
-from fedsim.engine.slots import FORWARD_SHARE
 from fedsim.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from fedsim.config.schema import Config
 from fedsim.config.sections import EngineConfig
 from fedsim.engine import devices
-from fedsim.engine.slots import efficient_width, most_computed, sample_cohort_sizes
+from fedsim.engine.padding import efficient_width, most_computed, sample_cohort_sizes
 from fedsim.errors import ConfigError
 
 RUNS, CLIENTS = "runs", "clients"  # axes of a mesh of devices

@@ -18,7 +18,7 @@ from fedsim.engine.data import find_trigger
 from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
 from fedsim.engine.model import cached_by_program
-from fedsim.engine.slots import FORWARD_SHARE, num_computed, sample_cohort_sizes
+from fedsim.engine.padding import FORWARD_SHARE, num_computed, sample_cohort_sizes
 from fedsim.errors import ConfigError
 
 NUM_STEPS = 5  # that are timed at once
