@@ -4,6 +4,7 @@ import importlib
 import inspect
 from functools import partial
 
+import jax
 import numpy as np
 import pytest
 
@@ -49,7 +50,8 @@ BUILT_IN = [(key, name) for key in CHECKS for name in KINDS[key].built_in]
 @pytest.mark.parametrize(("key", "name"), BUILT_IN)
 def test_with_defaults(key, name):
     slow = ["jit", *(["gradient"] if key == "server.aggregator" else [])]
-    CHECKS[key](find(key, name).make(), skip=[*slow, *SKIPPED.get(name, ())])
+    compiled = jax.jit if key == "server.pre_aggregators" else lambda component: component
+    CHECKS[key](compiled(find(key, name).make()), skip=[*slow, *SKIPPED.get(name, ())])
 
 
 @pytest.mark.slow  # each operation is compiled alone
