@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim import DataSpec
+from fedsim import Callback, DataSpec
+from fedsim.config.toml import parse
 from fedsim.corruption import furthest_flipping, localized, pairflip, symmetric, targeted
+from fedsim.engine import make_plan, run_plan
 from fedsim.testing.tiny import join_clients
-from tests.conftest import build_simulation, run_toml
+from tests.conftest import build_simulation
 
 KEY = jax.random.key(5)
 CLASSES, CLIENTS, SIZE = 5, 20, 1000
@@ -126,32 +128,30 @@ data = {num_clients = 4, num_train = 200}
 model.name = "logistic"
 client = {batch_size = 50, learning_rate = 0.1, steps = 1}
 corruption = {kind = "furthest_flipping", clients = [1]}
-server = {aggregator = "fedavg", cohort_size = 4}
-record.models = true
+server = {aggregator = "fedavg", cohort_size = 4, num_rounds = 3, eval_every = 1}
 [[sweep]]
-server.num_rounds = [2, 3]
-[[sweep]]
-server.num_rounds = [3]
-corruption.kind = ["none"]
+corruption.kind = ["furthest_flipping", "none"]
 """
 
 
 def test_furthest_labels_follow_the_model(tmp_path):
     """The third round from the model after two, client by client; a clean run beside it has another program."""
-    folder = run_toml(FURTHEST, tmp_path / "furthest")
-    (data,) = fedsim.engine.make_plan(fedsim.config.toml.parse(FURTHEST)).datasets.values()
-    models = [
-        {name.split("/")[1]: np.asarray(a, float) for name, a in run.read_model().items()} for run in folder.runs()
-    ]
-    gradients = []
+    plan, models, gradients = make_plan(parse(FURTHEST)), {}, []
+    keep = Callback()
+    keep.after_evaluation = lambda evaluation: models.update(
+        {(run, evaluation.round): model.params["Dense_0"] for run, model in evaluation.models().items()}
+    )
+    run_plan(plan, tmp_path / "furthest", [keep])
+    before, after, clean = (jax.tree.map(np.float64, models[key]) for key in ((0, 2), (0, 3), (1, 3)))
+    (data,) = plan.datasets.values()
     for client, (first, size) in enumerate(zip(data.train.offsets, data.train.num_examples, strict=True)):
         x, y = data.train.x[first : first + size].reshape(size, -1) / 255.0, data.train.y[first : first + size]
-        logits = x @ models[0]["kernel"] + models[0]["bias"]
+        logits = x @ before["kernel"] + before["bias"]
         y = np.argmin(logits, axis=1) if client == 1 else y
         gradients.append(x.T @ (softmax(logits) - np.eye(10)[y]) / size)
-    expected = models[0]["kernel"] - 0.1 * np.mean(gradients, axis=0)
-    np.testing.assert_allclose(models[1]["kernel"], expected, atol=1e-6)
-    assert abs(models[2]["kernel"] - expected).max() > 1e-3
+    expected = before["kernel"] - 0.1 * np.mean(gradients, axis=0)
+    np.testing.assert_allclose(after["kernel"], expected, atol=1e-6)
+    assert abs(clean["kernel"] - expected).max() > 1e-3
 
 
 def test_furthest_flipping_refuses_several_labels():
