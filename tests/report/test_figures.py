@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
 
 from fedsim import report
 from fedsim.report import style, weights
@@ -123,16 +124,12 @@ def test_many_values_of_an_ordered_key_have_a_scale_and_no_two_lines_are_alike(r
     assert (number <= 7) or brightness == sorted(brightness)
 
 
-def test_figures_of_an_earlier_report_are_removed(tmp_path):
-    validation = lambda run, t: 0.5 + run["arfl.lam"] / 100
-    runs = [run("arfl", 0.5, **{"arfl.lam": lam}) for lam in LAMS]
-    folder = make_folder(tmp_path / "a", runs, validation=validation)
+def test_figures_of_an_earlier_report_are_removed(tmp_path, monkeypatch):
+    results = report.load(make_folder(tmp_path / "a", SWEPT))
     out = RunFolder(tmp_path / "b")
     out.path.mkdir()
-    report.write(report.load(folder), out)
-    names = lambda: {path.name for path in (out.path / "figures").iterdir()}
-    assert "accuracy_over_lam.png" in names()
-    results = report.choose(report.load(folder), ["arfl.lam"])
-    report.write(results, out)
-    shown = {f"{name}.{kind}" for name in report.figures(results) for kind in ("png", "pdf")}
-    assert names() == shown
+    for names in (["accuracy", "loss"], ["loss"]):
+        monkeypatch.setattr(report, "figures", lambda results, names=names: dict.fromkeys(names, Figure()))
+        report.write(results, out)
+        written = {path.name for path in (out.path / "figures").iterdir()}
+        assert written == {f"{name}.{kind}" for name in names for kind in ("png", "pdf")}
