@@ -29,9 +29,8 @@ def folders(tmp_path_factory):
     run_plan(make_plan(parse(SMALL)), path / "first")
     plan = make_plan(parse(SMALL, {"client.learning_rate": 0.01, "seed": fedsim.sweep([0, 1])}))
     run_plan(plan, path / "second")
-    plan = make_plan(parse(SMALL, {"server.aggregator": fedsim.sweep(["fedavg", "arfl"])}))
     with pytest.raises(KeyboardInterrupt):
-        run_plan(plan, path / "cut", [Stop(2)], checkpoint_seconds=0)
+        run_plan(make_plan(parse(SMALL)), path / "cut", [Stop(1)], checkpoint_seconds=0)
     for age, name in enumerate(("second", "first", "cut")):
         then = time.time() - 3600 * (age + 3)
         for group in (path / name / "groups").iterdir():
