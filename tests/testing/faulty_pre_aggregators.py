@@ -54,7 +54,7 @@ def noise(u, report):
 def keep_valid_rows(report, key):
     """The number of rows depends on the report."""
     rows = np.flatnonzero(report.valid)
-    return jax.tree.map(lambda a: a[rows], report)._replace(mixing=jnp.eye(7)[rows])
+    return jax.tree.map(lambda a: np.asarray(a)[rows], report)._replace(mixing=np.eye(7)[rows])
 
 
 FAULTY = [
