@@ -44,17 +44,19 @@ SKIPPED = {  # clauses that are violated on purpose
 }
 
 
+SIMULATED = ("fake_loss", "sign_flip", "mimic", "ascent")  # forge a report, updates, with a state, with the rule
 BUILT_IN = [(key, name) for key in CHECKS for name in KINDS[key].built_in]
 
 
 @pytest.mark.parametrize(("key", "name"), BUILT_IN)
 def test_with_defaults(key, name):
     slow = ["jit", *(["gradient"] if key == "server.aggregator" else [])]
+    slow += ["simulation"] if key == "attack.kind" and name not in SIMULATED else []
     compiled = jax.jit if key == "server.pre_aggregators" else lambda component: component
     CHECKS[key](compiled(find(key, name).make()), skip=[*slow, *SKIPPED.get(name, ())])
 
 
-@pytest.mark.slow  # each operation is compiled alone
+@pytest.mark.slow  # each operation is compiled alone, and each attack's simulation
 @pytest.mark.parametrize(("key", "name"), BUILT_IN)
 def test_results_outside_of_jit(key, name):
     CHECKS[key](find(key, name).make(), skip=SKIPPED.get(name, ()))
