@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +109,7 @@ def folder(plan, directory, compiled):
     return run_plan(plan, directory / "undisturbed")
 
 
-def rows(folder: RunFolder, kind: str, runs: range):
+def rows(folder: RunFolder, kind: str, runs: Sequence[int]):
     """The rows of `runs`, without their numbers and without the columns that show what is swept in the folder."""
     table = folder.read(kind).to_pandas()
     swept = ["run", *(name for name in table if "." in name)]
@@ -176,16 +177,20 @@ def test_weightings_share_a_program(directory):
             assert rows(expected, kind, range(run, run + 1)).equals(rows(folder, kind, range(same, same + 1)))
 
 
-def test_splits_share_a_program(directory):
-    plan = make_plan(parse(FAMILY, {"data.seed": fedsim.sweep([0, 1])}))
-    assert len({dataset.max_num_examples for dataset in plan.datasets.values()}) > 1
-    assert len(plan.groups) == 2
+def test_splits_share_a_program_and_later_batches_may_change_more_data(directory):
+    """The first batches are clean, and train on the shared labels; the last one has labels of its own."""
+    seeds = {"corruption.fraction": 0.5, "seed": fedsim.sweep([0, 1, 2])}
+    swept = {"data.seed": fedsim.sweep([0, 1]), "corruption.kind": fedsim.sweep(["none", "flipping"])}
+    plan = make_plan(parse(FAMILY, swept | seeds))
+    smaller, larger = sorted(plan.groups, key=lambda group: group.dataset.max_num_examples)
+    assert smaller.dataset.max_num_examples < larger.dataset.max_num_examples
     assert len(set(plan.families)) == 1
     folder = run_plan(plan, directory / "splits")
-    seed = int(np.argmin([dataset.max_num_examples for dataset in plan.datasets.values()]))  # whose program is another
-    expected = run_plan(make_plan(parse(FAMILY, {"data.seed": seed})), directory / "split")
-    for kind in ("rounds", "clients"):
-        assert rows(expected, kind, range(1)).equals(rows(folder, kind, range(seed, seed + 1)))
+    for kind, group, runs in (("none", smaller, smaller.runs[:3]), ("flipping", larger, larger.runs[3:])):
+        keys = {"data.seed": group.configs[0].data.seed, "corruption.kind": kind}
+        expected = run_plan(make_plan(parse(FAMILY, keys | seeds)), directory / f"splits-{kind}")
+        for table in ("rounds", "clients"):
+            assert rows(expected, table, range(3)).equals(rows(folder, table, runs))
 
 
 def test_splits_with_targeted_labels_share_a_program_if_their_test_sets_have_equal_classes():
@@ -200,18 +205,6 @@ def test_splits_with_targeted_labels_share_a_program_if_their_test_sets_have_equ
         plan = make_plan(fedsim.load(tables, data=data, data__num_test=num_test))
         keys = {compiling._key(make_inputs(*pair)) for pair in zip(plan.groups, plan.families, strict=True)}
         assert (len(set(plan.families)), len(keys)) == (number, number)
-
-
-def test_runs_of_a_later_batch_may_change_more_data(directory):
-    """The first batches are clean, and train on the shared labels; the last one has labels of its own."""
-    kinds = {"corruption.kind": fedsim.sweep(["none", "flipping"]), "corruption.fraction": 0.5}
-    plan = make_plan(parse(FAMILY, kinds | {"seed": fedsim.sweep([0, 1, 2])}))
-    assert len(plan.groups) == 1
-    folder = run_plan(plan, directory / "batches")
-    for kind, runs in (("none", range(3)), ("flipping", range(3, 6))):
-        alone = parse(FAMILY, kinds | {"corruption.kind": kind, "seed": fedsim.sweep([0, 1, 2])})
-        expected = run_plan(make_plan(alone), directory / f"batches-{kind}")
-        assert rows(expected, "clients", range(3)).equals(rows(folder, "clients", runs))
 
 
 def test_a_large_state_has_its_own_program():
