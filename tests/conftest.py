@@ -210,6 +210,12 @@ def data(dataset) -> fedsim.ClientData:
     return jax.tree.map(jax.numpy.asarray, dataset.train)
 
 
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Drawing takes a second; other tests do it."""
+    monkeypatch.setattr("fedsim.report.figures", lambda results: {})
+
+
 @pytest.fixture(autouse=True)
 def data_dirs(monkeypatch, tmp_path) -> tuple[Path, Path]:
     """A folder for prepared and decoded data sets, so that tests see no settings or data of the user."""

@@ -71,8 +71,7 @@ def test_run_then_report_again(config, folder, tmp_path, monkeypatch, capsys):
     assert f"would be written to {path}, which has 2 of 3 runs" in shown
 
 
-def test_keys_on_the_command_line_win(config, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(report, "figures", lambda results: {})
+def test_keys_on_the_command_line_win(config, tmp_path, capsys, no_figures):
     out = tmp_path / "out"
     options = ["--seed", "3", "--server.num-rounds", "1", "--name", "other", "--sweep.arfl.lam", "0.1", ".5"]
     assert main(["run", *options, str(config), "--out", str(out)]) == 0
@@ -84,9 +83,8 @@ def test_keys_on_the_command_line_win(config, tmp_path, capsys, monkeypatch):
     assert list(out.glob("configs/other-*.toml"))
 
 
-def test_another_command_adds_its_runs(config, folder, tmp_path, capsys, monkeypatch):
+def test_another_command_adds_its_runs(config, folder, tmp_path, capsys, no_figures):
     """The seeds of the file, to one that is there; the table shows all."""
-    monkeypatch.setattr(report, "figures", lambda results: {})
     out = RunFolder(tmp_path / "out")
     command = ["run", str(config), "--out", str(out.path)]
     rows = []

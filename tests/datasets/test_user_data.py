@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 
-from fedsim import report
 from fedsim.cli.main import main
 from fedsim.datasets import arrays
 from fedsim.datasets.huggingface import huggingface
@@ -23,9 +22,8 @@ RUN = [
 
 
 @pytest.fixture
-def npz(tmp_path, monkeypatch):
+def npz(tmp_path, no_figures):
     """Six training clients. 10 test examples belong to one of them, 10 to a client without training examples."""
-    monkeypatch.setattr(report, "figures", lambda results: {})  # each takes a second
     rng = np.random.default_rng(0)
     y, y_test = rng.integers(0, 3, 60), rng.integers(0, 3, 20)
     inputs = lambda labels: rng.normal(size=(len(labels), 4)) + 2 * np.eye(3, 4)[labels]
