@@ -31,7 +31,9 @@ from polars.testing import assert_frame_equal
 import fedsim
 from fedsim.config import toml
 from fedsim.core.types import Examples
-from fedsim.engine import make_plan, run_plan
+from fedsim.engine import compiling, make_plan, run_plan
+from fedsim.engine.compiling import clear_programs
+from fedsim.engine.group_inputs import Inputs
 from fedsim.runs.callbacks import Callback
 from fedsim.runs.folder import RunFolder
 
@@ -164,6 +166,14 @@ class Seen(Callback):
 def run_toml(text: str, path: Path, *callbacks, **options) -> RunFolder:
     """The run folder of the experiment in TOML `text`."""
     return run_plan(make_plan(toml.parse(text)), path, callbacks, **options)
+
+
+def watch_tracing(patch: pytest.MonkeyPatch) -> list[Inputs]:
+    """The inputs of the programs that are traced from now on, with none that are kept."""
+    clear_programs()
+    traced, trace = [], compiling._trace
+    patch.setattr(compiling, "_trace", lambda inputs: traced.append(inputs) or trace(inputs))
+    return traced
 
 
 def check_equal(got: RunFolder, expected: RunFolder):

@@ -14,6 +14,7 @@ from fedsim.engine.compiling import BackgroundCompiler, clear_programs, trace
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.placement import make_inputs
 from fedsim.engine.programs import Executables
+from tests.conftest import watch_tracing
 from tests.engine.test_store import plan_of
 
 
@@ -65,11 +66,7 @@ def _losses(folder, **changes):
 
 @pytest.fixture
 def lowered(monkeypatch):
-    """The layouts of the groups that were traced."""
-    clear_programs()
-    layouts, trace = [], compiling._trace
-    monkeypatch.setattr(compiling, "_trace", lambda inputs: layouts.append(inputs.group.layout) or trace(inputs))
-    return layouts
+    return watch_tracing(monkeypatch)
 
 
 def test_a_later_run_with_an_equal_program_does_not_compile(lowered, tmp_path):

@@ -11,10 +11,9 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import compiling, make_plan, run_plan
-from fedsim.engine.compiling import clear_programs
 from fedsim.engine.placement import make_inputs
 from fedsim.runs.folder import RunFolder
-from tests.conftest import check_equal
+from tests.conftest import check_equal, watch_tracing
 from tests.engine.test_store import compute
 
 PLUGINS = '''
@@ -96,12 +95,8 @@ def plan(directory):
 
 @pytest.fixture(scope="module")
 def compiled():
-    """The groups that were compiled."""
     with pytest.MonkeyPatch.context() as patch:
-        clear_programs()
-        groups, trace = [], compiling._trace
-        patch.setattr(compiling, "_trace", lambda inputs: groups.append(inputs) or trace(inputs))
-        yield groups
+        yield watch_tracing(patch)
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,11 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.engine import build, compiling, make_plan, run_plan
-from fedsim.engine.compiling import clear_programs
+from fedsim.engine import build, make_plan, run_plan
 from fedsim.engine.inputs import make_run_inputs
 from fedsim.engine.placement import make_inputs
 from fedsim.models import MLP
-from tests.conftest import build_simulation
+from tests.conftest import build_simulation, watch_tracing
 
 TINY = """
 [data]
@@ -55,20 +54,16 @@ kind = "sign_flip"
 
 
 @pytest.fixture
-def compiled(monkeypatch):
-    """How many runs are in lockstep in each program that is compiled, in order."""
-    clear_programs()
-    sizes, trace = [], compiling._trace
-
-    def counted(inputs):
-        sizes.append(len(inputs.shapes.runs.key))
-        return trace(inputs)
-
-    monkeypatch.setattr(compiling, "_trace", counted)
-    return sizes
+def traced(monkeypatch):
+    return watch_tracing(monkeypatch)
 
 
-def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(compiled, tmp_path):
+def num_runs(traced):
+    """How many runs are in lockstep in each program, in order."""
+    return [len(inputs.shapes.runs.key) for inputs in traced]
+
+
+def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(traced, tmp_path):
     """Settings of a rule, an algorithm, an attack and an optimizer, in lockstep and one after another."""
     client = 'algorithm = "fedprox"\noptimizer = "adamw"\nbatch_size'
     text = TINY.replace("fedavg", "cfl").replace("batch_size", client) + FIXED
@@ -81,7 +76,7 @@ def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(
     for key, of_values in zip(SWEPT, losses, strict=True):
         assert len(np.unique(of_values)) == 3, key  # the value has an effect
     np.testing.assert_allclose(together["test_loss"], alone["test_loss"], rtol=1e-3)
-    assert compiled == [12, 1]  # two batches
+    assert num_runs(traced) == [12, 1]  # two batches
 
 
 PARTS = """
@@ -144,7 +139,7 @@ data = true
 )
 
 
-def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
+def test_a_sweep_over_the_start_of_corruption_compiles_once(traced, tmp_path):
     """From round 0 on it is the run without the key; before their starts two runs are equal."""
     text = LATE.replace("eval_every = 3", "eval_every = 1")
 
@@ -155,7 +150,7 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
 
     sweeps = "[[sweep]]\ncorruption.start_round = [0, 2, 3]\n[[sweep]]\ncorruption.end_round = [1]\n"
     (at_once, second, third, early), who = losses("all", sweeps)
-    assert compiled == [4]
+    assert num_runs(traced) == [4]
     np.testing.assert_allclose(early[:2], at_once[:2], rtol=1e-3)
     assert early[2] != at_once[2]
     assert who == [3, 3, 3, 3]
