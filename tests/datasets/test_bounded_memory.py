@@ -110,11 +110,11 @@ def test_data_on_a_device():
     dataset = make_dataset()
     needed = memory.data_bytes(dataset, "gpu")
     assert needed == sum(np.asarray(a).nbytes for a in jax.tree.leaves((dataset.train, dataset.x_test, dataset.y_test)))
-    memory.check_data(dataset, needed, "gpu")
+    memory.check_data_fits(dataset, needed, "gpu")
     with pytest.raises(
         ConfigError, match=r"^data\.name: .* must fit on a device, .*; use data.placement .* or free memory$"
     ):
-        memory.check_data(dataset, needed - 1, "gpu")
+        memory.check_data_fits(dataset, needed - 1, "gpu")
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -49,11 +49,11 @@ def call(options: argparse.Namespace) -> None:
 
 def _read_values(folder: "RunFolder") -> dict[str, str]:
     """The different values of each key of the folder's runs and computers."""
-    from fedsim.runs.differences import flatten
+    from fedsim.runs.differences import flatten_tables
 
     computers = (environment for group in folder.groups() for environment in group.record.environments)
     values: dict[str, dict[str, None]] = {}
-    for table in chain((run.keys for run in folder.runs()), map(flatten, computers)):
+    for table in chain((run.keys for run in folder.runs()), map(flatten_tables, computers)):
         for key, value in table.items():
             if value is not None:
                 values.setdefault(key, {})[str(value)] = None

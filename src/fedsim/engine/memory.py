@@ -73,7 +73,7 @@ def tree_bytes(tree: PyTree) -> int:
     return sum(math.prod(leaf.shape) * item_bytes(leaf) for leaf in jax.tree.leaves(tree))
 
 
-def check_data(dataset: FederatedDataset, free_bytes: int, backend: str) -> None:
+def check_data_fits(dataset: FederatedDataset, free_bytes: int, backend: str) -> None:
     """Raises `ConfigError` if the examples of `dataset` do not fit into the `free_bytes` of a device."""
     needed = data_bytes(dataset, backend)
     if needed > free_bytes:

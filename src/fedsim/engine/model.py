@@ -53,7 +53,7 @@ def _plain_task(config: Config, dataset: FederatedDataset) -> Task:
     return kind(module, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype)
 
 
-def read_arrays(path: str) -> dict[str, np.ndarray]:
+def read_base(path: str) -> dict[str, np.ndarray]:
     """The arrays of an .npz or .safetensors file by name. Raises `ConfigError` if there are none."""
     file = Path(path).expanduser()
     try:
@@ -106,7 +106,7 @@ def cached_by_program(*others: Callable[[Config], Hashable]) -> Callable[[Callab
 def _adapted_task(config: Config, dataset: FederatedDataset) -> Task:
     """The run's adapters; cached, since their base is a model that is initialized or read from a file."""
     task, adapter, rank = _plain_task(config, dataset), config.adapter, config.adapter.rank or 0
-    base = read_arrays(adapter.base) if adapter.base else None
+    base = read_base(adapter.base) if adapter.base else None
     try:
         return with_adapters(task, rank, adapter.alpha or rank, adapter.factors, adapter.whole, base)
     except ValueError as error:

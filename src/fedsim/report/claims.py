@@ -14,7 +14,7 @@ from fedsim.config import bundled
 from fedsim.config.registry import find
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.report.load import load
-from fedsim.report.published import DIFFERS, Comparison, Published, compare, mean_of_runs
+from fedsim.report.published import DIFFERS, Comparison, Published, compare_published, mean_of_runs
 from fedsim.report.results import Results
 from fedsim.report.statistics import MIN_UNITS, half_width, no_test
 from fedsim.report.table import Table, text_table
@@ -88,7 +88,8 @@ class Claim:
                 raise ConfigError('reference: must come with one list of numbers and kind "published"')
             reference = Published.parse(self.reference)
             self._set("reference", reference)
-            self._set("comparison", compare(every[0], reference, self.unit) if every and len(every[0]) else None)
+            has_numbers = every and len(every[0])
+            self._set("comparison", compare_published(every[0], reference, self.unit) if has_numbers else None)
         if self.kind == "published":
             self._set("published", self.published or str(self.reference or ""))
             counts = [(int((~np.isfinite(values)).sum()), len(values)) for values in every]

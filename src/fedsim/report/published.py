@@ -68,7 +68,7 @@ class Comparison(NamedTuple):
         return NEAR if is_within(MAX_NEAR) or (self.unit == "points" and distance <= MAX_NEAR_POINTS) else DIFFERS
 
 
-def compare(values: np.ndarray, published: Published, unit: str) -> Comparison:
+def compare_published(values: np.ndarray, published: Published, unit: str) -> Comparison:
     """Compares `values` [P] of runs, by the variances that are known, weighted by their numbers of runs less one.
 
     If one is not finite, its run has diverged, and nothing can agree.

@@ -35,7 +35,7 @@ def stays_on_host(configs: Sequence[Config], dataset: FederatedDataset, machine:
             return True
         if placement == "host":
             raise ConfigError(f'data.placement: must be "device" or "auto" for {reason}, got "host"')
-    memory.check_data(dataset, machine.memory, machine.backend)
+    memory.check_data_fits(dataset, machine.memory, machine.backend)
     return False
 
 

@@ -10,7 +10,7 @@ from fedsim.config.values import format_word, to_toml
 from fedsim.report.keys import Run, applies, hashable, is_shared_f, section
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
-from fedsim.runs.differences import flatten
+from fedsim.runs.differences import flatten_tables
 from fedsim.runs.folder import RunFolder
 
 Table = dict[str, Any]
@@ -43,7 +43,7 @@ def commands(results: Results) -> list[str]:
 def _latest(folder: RunFolder) -> tuple[Path, Table, set[str]] | None:
     """The folder's latest configuration: its file, its values by dotted key, and the keys that it sweeps."""
     for path, tables in folder.read_configs().items():
-        return path, flatten(tables), {key for block in tables.get("sweep", []) for key in flatten(block)}
+        return path, flatten_tables(tables), {key for block in tables.get("sweep", []) for key in flatten_tables(block)}
     return None
 
 
