@@ -105,7 +105,7 @@ def main() -> None:
 
 def names() -> list[str]:
     """The pages of their own whose rows are there, in the paper's order; <page>.notes has rows of its notes."""
-    kept = [path.name for path in ROWS.iterdir() if not path.suffix and not path.name.startswith(PUBLISHED.name)]
+    kept = [path.name for path in ROWS.glob("*/") if not path.suffix and not path.name.startswith(PUBLISHED.name)]
     return sorted(kept, key=lambda name: (list(STUDIES).index(study_of(name)), name))
 
 

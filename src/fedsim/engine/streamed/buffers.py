@@ -103,7 +103,7 @@ def buffer_clients(configs: Sequence[Config], dataset: FederatedDataset, run_wid
 
 
 def placement_notes(config: Config, dataset: FederatedDataset, layout: Layout, machine: Machine) -> list[str]:
-    """Remarks that the data stay on the host although the configuration leaves it open, and on what that costs."""
+    """A remark if the data stay on the host although the configuration leaves it open."""
     if not layout.buffer_examples or config.data.placement != "auto":
         return []
     needed, free = (memory.gibibytes(size) for size in (_device_bytes(config, dataset, machine), machine.memory))
