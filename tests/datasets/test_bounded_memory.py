@@ -21,7 +21,7 @@ from tests.conftest import make_dataset
 from tests.datasets.build import build_dataset
 
 CHILD = """
-import resource, sys
+import resource, sys, time
 import jax, psutil
 from fedsim.engine import devices, memory
 from fedsim.engine.environment import dataset_digest
@@ -29,8 +29,11 @@ from tests.datasets.build import build_dataset
 
 text, limit, mebibytes = sys.argv[1:]
 jax.devices()
-used = psutil.Process().memory_info()
-kind, used = {"data": (resource.RLIMIT_DATA, used.data), "as": (resource.RLIMIT_AS, used.vms)}[limit]
+kind, name = {"data": (resource.RLIMIT_DATA, "data"), "as": (resource.RLIMIT_AS, "vms")}[limit]
+used, before = getattr(psutil.Process().memory_info(), name), None
+while used != before:  # a thread of JAX that ends gives memory back
+    time.sleep(0.2)
+    used, before = getattr(psutil.Process().memory_info(), name), used
 resource.setrlimit(kind, (used + int(mebibytes) * 2**20,) * 2)
 assert devices.free_bytes() <= int(mebibytes) * 2**20
 """
