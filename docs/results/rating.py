@@ -18,7 +18,7 @@ from polars import col
 
 from fedsim import report
 from fedsim.rating.card import PARTITIONS, Cell, attack_name
-from fedsim.rating.protocol import DATA_SETS, PARTITION, RULE, SHARE, attack_keys, name_of
+from fedsim.rating.protocol import DATA_SETS, PARTITION, RULE, SHARE, attack_keys, name_of, read
 from fedsim.report import style
 from fedsim.report.compare import finals
 from fedsim.report.heatmap import draw_heat_maps
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 CELLS = HERE.parents[1] / "src" / "fedsim" / "rating"
 DIGEST = "Cells"  # in a figure's metadata: the digest of the cells that it shows
-ADVERSARY, CHOICE = "standard-1", (50, 51)
-NUM_EVALUATED = 2 * 5 * 5  # partitions, shares, splits: the runs of a rule that are no part of the choice
+ADVERSARY, CHOICE, NUM_SHARES = "standard-1", (50, 51), 5
 SETTINGS = {"server.pre_aggregators": (), "server.weighting": None, "arfl.source": "clients", "rfa.num_iters": 4}
 """What rules may differ by, with the defaults; all else has the defaults of the protocol."""
 PLACE = ["rule", "partition", "share"]
@@ -43,7 +42,7 @@ INTRO = """\
 
 What `fedsim rate RULE{option}` measured ([how](../how-to/rate.md)): the worst test accuracy in percent of the
 adversary's 17 attacks by share of malicious clients, after 50 rounds. Each cell has the attack that was worst on splits
-50 and 51, and the mean of splits 60 to 64, ± half of the 95 % interval. `docs/results/rating-{data}.csv` has the
+50 and 51, and the mean of splits 60 to {last}, ± half of the 95 % interval. `docs/results/rating-{data}.csv` has the
 accuracy of each run, from which `python docs/results/rating.py` computes this page. One class for all has 10 %; models
 that confuse classes have less.
 """
@@ -100,8 +99,9 @@ def runs(results: report.Results) -> pl.DataFrame:
         place = name_of(keys), run[PARTITION], run[SHARE]
         rows.append((*place, attack, row["seed"], row["value"], row["has_diverged"]))
     table = pl.DataFrame(rows, [*PLACE, "attack", "split", "accuracy", "diverged"], orient="row")
+    num_evaluated = NUM_SHARES * len(read(str(results.runs[0]["data.name"]), "evaluation", {}).runs())
     evaluated = table.filter(~col("split").is_in(CHOICE)).group_by("rule").len()
-    complete = evaluated.filter(col("len") == NUM_EVALUATED)["rule"]
+    complete = evaluated.filter(col("len") == num_evaluated)["rule"]
     return table.filter(col("rule").is_in(complete.implode()))
 
 
@@ -117,7 +117,7 @@ def cells(table: pl.DataFrame) -> Iterator[Cell]:
 def page(data: str, table: pl.DataFrame, every: list[Cell]) -> str:
     """The page of a data set."""
     option = "" if data == "digits" else f" --data {data}"
-    parts = [INTRO.format(data=data, name=data_name(data), option=option).strip()]
+    parts = [INTRO.format(data=data, name=data_name(data), option=option, last=table["split"].max()).strip()]
     for partition, name in PARTITIONS.items():
         rows = [[rule, *map(cell_text, of_rule)] for rule, of_rule in by_rule(every, partition).items()]
         parts += [f"## {name} data", report.markdown([text_table("", ("rule", *shares(every)), rows)]).strip()]

@@ -176,9 +176,9 @@ class Card:
         blocks = [("attacks", {}), ("labels", {}), *(("evaluation", block) for block in self.evaluation.sweep)]
         lines = []
         for preset, block in blocks:
-            single = {key: value for key, (value, *more) in block.items() if not more}
+            of_block = {key if len(values) == 1 else f"sweep.{key}": values for key, values in block.items()}
             words = ["fedsim", "run", "rating", "--preset", preset]
-            for key, value in {**single, **DATA_SETS[self.data], **self.keys}.items():
+            for key, value in {**of_block, **DATA_SETS[self.data], **self.keys}.items():
                 words += [option_of(key), *map(format_word, value if isinstance(value, list) else [value])]
             lines.append(shlex.join(words))
         return lines

@@ -25,6 +25,8 @@ DATA_SETS: dict[str, dict[str, Any]] = {
     "mnist": {"data.name": "mnist", "client.steps": 5, "mlp.hidden_sizes": [32], "record.losses": False},
 }
 """The keys of each that are not as in the configuration."""
+EVALUATED_ON: dict[str, tuple[int, ...]] = {"mnist": (60, 61, 62, 63, 64)}
+"""The splits of each that are not those of the preset evaluation."""
 RULE, PARTITION, SHARE = "server.aggregator", "data.partition", "corruption.fraction"
 MIXING = "server.pre_aggregators"
 RULE_KEYS = MIXING, "server.weighting", "server.layerwise", "server.num_byzantine"
@@ -33,7 +35,8 @@ RULE_KEYS = MIXING, "server.weighting", "server.layerwise", "server.num_byzantin
 def read(data: str, preset: str, keys: Mapping[str, Any]) -> Experiment:
     """A preset of the protocol for the rule that `keys` define."""
     folder = bundled.folder() or Path()
-    return toml.read(folder / "rating.toml", {**DATA_SETS[data], **keys}, preset, option_of, WHERE)
+    splits = {"seed": Sweep(EVALUATED_ON[data])} if preset == "evaluation" and data in EVALUATED_ON else {}
+    return toml.read(folder / "rating.toml", {**DATA_SETS[data], **splits, **keys}, preset, option_of, WHERE)
 
 
 def clean_run(data: str, keys: Mapping[str, Any], num_byzantine: int, num_clients: int | None = None) -> Config:
