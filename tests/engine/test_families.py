@@ -129,7 +129,7 @@ def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attac
     names = {key: first[key] for key in ("server.aggregator", "attack.kind")}
     sweep = {"corruption.fraction": fedsim.sweep([0.17, 0.34, 0.5]), "seed": fedsim.sweep([0, 1])}
     alone = make_plan(parse(FAMILY, names | sweep))
-    assert not alone.families[0].has_branches
+    assert str(alone.families[0]) == "1 rule x 1 attack"
     expected = run_plan(alone, directory / f"alone-{rule}-{attack}")
     for kind in ("rounds", "clients", "info"):
         assert rows(expected, kind, range(6)).equals(rows(folder, kind, range(run, run + 6)))
@@ -208,7 +208,7 @@ def test_a_large_state_has_its_own_program():
     fedavg, median, foolsgold = dataclasses.replace(plan, machine=plan.machine._replace(memory=10_000)).families
     assert fedavg is median
     assert fedavg.reason == ""
-    assert not foolsgold.has_branches
+    assert len(foolsgold.servers) == 1
     assert foolsgold.reason == "the state of foolsgold takes 0 MiB in 1 runs"
 
 

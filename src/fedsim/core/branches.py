@@ -93,21 +93,18 @@ def info_name(position: int, name: str) -> str:
 
 def _switch_traces(traces: Sequence[RuleTrace], index: Array) -> RuleTrace:
     """What tracing the server at `index` shows."""
-    if len(traces) == 1:
-        return traces[0]
     trains_on_root = [trace.trains_on_root for trace in traces]
+    is_same = all(trains_on_root) or not any(trains_on_root)
     return RuleTrace(
         state=tuple(trace.state for trace in traces),
         info={info_name(n, name): shape for n, trace in enumerate(traces) for name, shape in trace.info.items()},
         uses_losses=any(trace.uses_losses for trace in traces),
-        trains_on_root=any(trains_on_root) and jnp.asarray(trains_on_root)[index],
+        trains_on_root=trains_on_root[0] if is_same else jnp.asarray(trains_on_root)[index],
     )
 
 
 def _switch_servers(servers: Sequence[Aggregator], index: Array, info: dict[str, jax.ShapeDtypeStruct]) -> Aggregator:
     """The server at `index`, with the `info` of all; its state is a tuple with a slot for each of `servers`."""
-    if len(servers) == 1:
-        return servers[0]
 
     def init(variables: Variables, num_examples: Array, losses: Array) -> PyTree:
         return tuple(server.init(variables, num_examples, losses) for server in servers)
@@ -138,8 +135,6 @@ def _switch_servers(servers: Sequence[Aggregator], index: Array, info: dict[str,
 
 def _switch_attacks(attacks: Sequence[Attack], index: Array) -> Attack:
     """The attack at `index`; its state is a tuple with a slot for each of `attacks`."""
-    if len(attacks) == 1:
-        return attacks[0]
 
     def init(variables: Variables, num_examples: Array) -> PyTree:
         return tuple(attack.init(variables, num_examples) for attack in attacks)

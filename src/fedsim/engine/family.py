@@ -14,7 +14,6 @@ import numpy as np
 from fedsim.config.roles import attack_component, server_component
 from fedsim.config.schema import Config, Settings
 from fedsim.core.branches import Branch, MethodFamily, info_name
-from fedsim.core.method import MethodFunction
 from fedsim.core.types import FederatedDataset, HParams, PyTree, RoundRecord, SimulationState
 from fedsim.engine import build
 
@@ -38,19 +37,14 @@ class Family:
         parts = ((self.servers, "rule"), (self.attacks, "attack"))
         return " x ".join(f"{len(branches)} {noun}{'s' * (len(branches) > 1)}" for branches, noun in parts)
 
-    @property
-    def has_branches(self) -> bool:
-        """Whether there is more than one server or attack."""
-        return len(self.servers) > 1 or len(self.attacks) > 1
-
     def position(self, config: Config) -> tuple[int, int]:
         """The positions of the run's server and attack."""
         servers, attacks = list(self.servers), list(self.attacks)
         return servers.index(server_component(config)), attacks.index(attack_component(config))
 
-    def branch(self, config: Config) -> Branch | None:
-        """The branch of a run, for the program's inputs; None if there is only one."""
-        return Branch(*map(np.int32, self.position(config))) if self.has_branches else None  # type: ignore[arg-type]
+    def branch(self, config: Config) -> Branch:
+        """The branch of a run, for the program's inputs."""
+        return Branch(*map(np.int32, self.position(config)))  # type: ignore[arg-type]
 
     def hparams(self, configs: Sequence[Config]) -> HParams:
         """The traced numbers [S] of the runs, with those of the family's other branches."""
@@ -64,14 +58,11 @@ class Family:
         )
         return rates._replace(settings=settings)
 
-    def method(self, dataset: FederatedDataset) -> MethodFunction | MethodFamily:
+    def method(self, dataset: FederatedDataset) -> MethodFamily:
         """Training, attack and aggregation of a round, with the server and the attack of the run's branch."""
-        base = build.method(next(iter(self.servers.values())))
-        if not self.has_branches:
-            return base
         servers = self.servers.values()
         return MethodFamily(
-            base=base,
+            base=build.method(next(iter(servers))),
             servers=[build.server(config) for config in servers],
             traces=[build.trace_server(config, dataset) for config in servers],
             attacks=[build.attack(config) for config in self.attacks.values()],
@@ -82,12 +73,9 @@ class Family:
         return any(build.trace_server(config, dataset).uses_losses for config in self.servers.values())
 
     def own_state(self, states: SimulationState, config: Config) -> SimulationState:
-        """The states with the slots of the run's own branch only, as without a family."""
+        """The states with those of the run's own branch in place of all slots."""
         server, attack = self.position(config)
-        return states._replace(
-            aggregator=states.aggregator[server] if len(self.servers) > 1 else states.aggregator,
-            attack=states.attack[attack] if len(self.attacks) > 1 else states.attack,
-        )
+        return states._replace(aggregator=states.aggregator[server], attack=states.attack[attack])
 
     def with_slots(self, states: SimulationState, like: SimulationState, config: Config) -> SimulationState:
         """The inverse of `own_state`: zeros as `like` in all other slots."""
@@ -98,18 +86,16 @@ class Family:
             return tuple(state if slot == position else zeros(shapes) for slot, shapes in enumerate(slots))
 
         return states._replace(
-            aggregator=fill(like.aggregator, server, states.aggregator) if len(self.servers) > 1 else states.aggregator,
-            attack=fill(like.attack, attack, states.attack) if len(self.attacks) > 1 else states.attack,
+            aggregator=fill(like.aggregator, server, states.aggregator),
+            attack=fill(like.attack, attack, states.attack),
         )
 
     def own_alpha(self, alpha: PyTree, config: Config) -> PyTree:
         """The weights of all clients that the run's own rule keeps; None if it keeps none."""
-        return alpha[self.position(config)[0]] if len(self.servers) > 1 else alpha
+        return alpha[self.position(config)[0]]
 
     def own_info(self, records: RoundRecord, config: Config) -> RoundRecord:
         """The records with the scalars of the run's own rule only."""
-        if len(self.servers) == 1:
-            return records
         prefix = info_name(self.position(config)[0], "")
         return records._replace(
             info={name.removeprefix(prefix): a for name, a in records.info.items() if name.startswith(prefix)}
