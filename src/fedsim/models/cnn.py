@@ -30,7 +30,7 @@ class Cifar10CNN(nn.Module):
     def __call__(self, x: Array) -> Array:
         for number, features in enumerate((32, 64, 64)):
             x = _conv_relu(x, features, 3, number, pool=number < 2)
-        return _head(x, self.dense_size, self.num_classes)
+        return _head(x, (self.dense_size,), self.num_classes)
 
 
 class FemnistCNN(nn.Module):
@@ -46,7 +46,7 @@ class FemnistCNN(nn.Module):
     def __call__(self, x: Array) -> Array:
         for number, features in enumerate((32, 64)):
             x = _conv_relu(x, features, 5, number, "SAME")
-        return _head(x, self.dense_size, self.num_classes)
+        return _head(x, (self.dense_size,), self.num_classes)
 
 
 class LeNet5(nn.Module):
@@ -64,10 +64,7 @@ class LeNet5(nn.Module):
         x = jnp.pad(x, ((0, 0), *widths, (0, 0)))
         for number, features in enumerate((6, 16)):
             x = _conv_relu(x, features, 5, number)
-        x = jnp.reshape(x, (x.shape[0], -1))
-        for size in (120, 84):
-            x = nn.relu(nn.Dense(size, kernel_init=glorot_uniform())(x))
-        return nn.Dense(self.num_classes, kernel_init=glorot_uniform())(x)
+        return _head(x, (120, 84), self.num_classes)
 
 
 def _conv_relu(
@@ -84,9 +81,10 @@ def _conv_relu(
     return nn.max_pool(x, (2, 2), (2, 2)) if pool else x
 
 
-def _head(x: Array, hidden: int, num_classes: int) -> Array:
+def _head(x: Array, hidden_sizes: tuple[int, ...], num_classes: int) -> Array:
     x = jnp.reshape(x, (x.shape[0], -1))
-    x = nn.relu(nn.Dense(hidden, kernel_init=glorot_uniform())(x))
+    for size in hidden_sizes:
+        x = nn.relu(nn.Dense(size, kernel_init=glorot_uniform())(x))
     return nn.Dense(num_classes, kernel_init=glorot_uniform())(x)
 
 
