@@ -37,8 +37,7 @@ class LSTM(nn.Module):
         return recurrence(matmul(x, kernel) + bias[None, None], recurrent)
 
     def _init_bias(self, key: Array, shape: tuple[int]) -> Array:
-        bias = zeros(key, shape)
-        return bias.at[self.size : 2 * self.size].set(self.forget_bias) if self.forget_bias else bias
+        return zeros(key, shape).at[self.size : 2 * self.size].set(self.forget_bias)
 
 
 def _per_gate(init: nn.initializers.Initializer) -> nn.initializers.Initializer:
