@@ -37,14 +37,10 @@ def mlp(
     return MLP(spec.num_outputs, hidden_sizes, dropout_rate)
 
 
-class Logistic(nn.Module):
-    """A dense layer on the flattened input [B, *feature]; logits [B, num_classes]. The kernel is Glorot-uniform."""
+class Logistic(MLP):
+    """An `MLP` without hidden layers: a dense layer on the flattened input."""
 
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, x: Array) -> Array:
-        return nn.Dense(self.num_classes, kernel_init=glorot_uniform())(x.reshape(x.shape[0], -1))
+    hidden_sizes: Sequence[int] = ()
 
 
 def logistic(spec: DataSpec) -> Logistic:
