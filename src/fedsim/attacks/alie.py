@@ -8,12 +8,11 @@ Robust Federated Learning", 2025, https://arxiv.org/abs/2505.24802
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Float
 
-from fedsim.attacks.honest import honest_mask, honest_mean, honest_std, identical_updates
+from fedsim.attacks.honest import honest_mask, honest_mean, honest_std, identical_updates, shift_mean
 from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, Search, most_damaging
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import Traced
@@ -63,7 +62,8 @@ def alie(
     def forge(context: AttackContext) -> PyTree:
         strength = undetected_z(context) if z is None else z
         known = context if knowledge == "all" else context._replace(malicious=~context.malicious)
-        return shift_mean(honest_mean(known), honest_std(known, deviation == "sample"), strength, sign)
+        std = honest_std(known, deviation == "sample")
+        return shift_mean(honest_mean(known), strength if sign == "plus" else -strength, std)
 
     return identical_updates(forge)
 
@@ -86,7 +86,7 @@ def optimal_alie(
 
     def make_forge(context: AttackContext) -> Callable[[Array], PyTree]:
         mean, std = honest_mean(context), honest_std(context, deviation == "sample")
-        return lambda z: shift_mean(mean, std, z, sign)
+        return lambda z: shift_mean(mean, z if sign == "plus" else -z, std)
 
     return most_damaging(make_forge, min_strength, max_strength, num_strengths, search)
 
@@ -98,9 +98,3 @@ def undetected_z(context: AttackContext) -> Float[Array, ""]:
     num_needed = jnp.maximum(num_valid // 2 + 1 - (num_valid - num_honest), 1)
     share = (num_honest - num_needed) / jnp.maximum(num_honest, 1)
     return jnp.where(share > 0.5, ndtri(jnp.clip(share, 0.5, 1 - 1e-6)), 0.0)
-
-
-def shift_mean(mean: PyTree, std: PyTree, z: Scalar, sign: Sign) -> PyTree:
-    """`mean` [...] plus or minus z times `std` [...]."""
-    step = z if sign == "plus" else -z
-    return jax.tree.map(lambda m, s: m + step * s, mean, std)

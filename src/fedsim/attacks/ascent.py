@@ -27,6 +27,7 @@ from fedsim.attacks.honest import (
     honest_std,
     honest_weights,
     malicious_mask,
+    shift_mean,
     to_float32,
 )
 from fedsim.attacks.min_max import min_max_update
@@ -165,7 +166,6 @@ def _objective(name: str, state: AscentState, context: AttackContext, key: Array
 def _starts(state: AscentState, objective: Objective, context: AttackContext) -> Updates:
     """Updates [S, ...] from which to ascend, each sent by all malicious clients alike."""
     mean, std = honest_mean(context), honest_std(context)
-    shifted = lambda z, direction: jax.tree.map(lambda m, d: m + z * d, mean, direction)
     minus = lambda tree: jax.tree.map(jnp.negative, tree)
 
     def try_out(update: PyTree) -> tuple[Array, Array]:
@@ -174,7 +174,7 @@ def _starts(state: AscentState, objective: Objective, context: AttackContext) ->
         return objective(aggregate), jnp.vdot(aggregate.weights, malicious_mask(context)) > 0
 
     row = lambda updates, i: jax.tree.map(lambda u: u[i], updates)
-    along = lambda direction: jax.vmap(shifted, (0, None))(geometric_grid(*STRENGTHS), direction)
+    along = lambda direction: jax.vmap(shift_mean, (None, 0, None))(mean, geometric_grid(*STRENGTHS), direction)
     means = broadcast_update(mean, context)  # in place of updates that are not honest
     copies = to_float32(select_clients(honest_mask(context), context.report.updates, means))
     tried = [*map(along, (std, minus(std), minus(mean))), copies]
@@ -183,7 +183,7 @@ def _starts(state: AscentState, objective: Objective, context: AttackContext) ->
     damages, reaches = jax.lax.map(try_out, candidates)
     of_reaching = jnp.where(reaches | ~jnp.any(reaches), damages, -jnp.inf)
     parts = jnp.split(of_reaching, list(accumulate(sizes))[:-1])
-    extremes = _join([shifted(z, std) for z in (-EXTREME, EXTREME)], jnp.stack)
+    extremes = _join([shift_mean(mean, z, std) for z in (-EXTREME, EXTREME)], jnp.stack)
     aggregated = jax.lax.map(lambda u: aggregate_with(u, context).update, extremes)
     distances = jax.tree.map(lambda u, m: jnp.abs(u.astype(jnp.float32) - m[None]), aggregated, mean)
     starts = [
@@ -191,7 +191,7 @@ def _starts(state: AscentState, objective: Objective, context: AttackContext) ->
         row(candidates, jnp.argmax(damages)),
         min_max_update(context, "unit"),
         jax.tree.map(lambda d, u: jnp.where(d[0] > d[1], u[0], u[1]), distances, extremes),
-        shifted(1.0, state.sent),
+        shift_mean(mean, 1.0, state.sent),
     ]
     return _join(starts, jnp.stack)
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.trees import cast_like, expand_like, weighted_sum
-from fedsim.core.types import Array, PyTree, Updates
+from fedsim.core.types import Array, PyTree, Scalar, Updates
 
 __all__ = ["honest_mask", "honest_mean", "honest_std", "identical_updates", "malicious_mask"]  # of `fedsim.attacks`
 
@@ -60,6 +60,11 @@ def honest_std(context: AttackContext, sample: bool = False) -> PyTree:
     variance = weighted_sum(honest_weights(context), squares)
     factor = num_honest / jnp.maximum(num_honest - 1, 1) if sample else 1.0
     return jax.tree.map(lambda v: jnp.sqrt(factor * v), variance)
+
+
+def shift_mean(mean: PyTree, factor: Scalar, direction: PyTree) -> PyTree:
+    """`mean` [...] plus `factor` times the `direction` [...]."""
+    return jax.tree.map(lambda m, d: m + factor * d, mean, direction)
 
 
 def to_float32(updates: PyTree) -> PyTree:

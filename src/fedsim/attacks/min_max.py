@@ -10,7 +10,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from fedsim.attacks.honest import honest_deviations, honest_mask, honest_mean, honest_std, identical_updates
+from fedsim.attacks.honest import (
+    honest_deviations,
+    honest_mask,
+    honest_mean,
+    honest_std,
+    identical_updates,
+    shift_mean,
+)
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.trees import gram_matrix, inner_products, nonzero, squared_distances, squared_norm, squared_norms
 from fedsim.core.types import Array, PyTree, Updates
@@ -54,7 +61,7 @@ def min_sum(
         smallest = jnp.where(jnp.any(honest), jnp.min(jnp.where(honest, squared_radii, jnp.inf)), 0.0)
         squared_radius = jnp.max(squared_radii) if bound == "largest" else smallest
         gamma = jnp.where(squared_length > 0, jnp.sqrt(squared_radius / nonzero(squared_length)), 0.0)
-        return _shift_mean(context, gamma, direction)
+        return shift_mean(honest_mean(context), gamma, direction)
 
     return identical_updates(forge)
 
@@ -63,7 +70,7 @@ def min_max_update(context: AttackContext, perturbation: str) -> PyTree:
     """The update that malicious clients send."""
     direction, deviations = _direction(context, perturbation), honest_deviations(context)
     diameter = jnp.max(squared_distances(gram_matrix(deviations)))  # other clients' zeros are not farther
-    return _shift_mean(context, max_gamma(deviations, direction, diameter), direction)
+    return shift_mean(honest_mean(context), max_gamma(deviations, direction, diameter), direction)
 
 
 def max_gamma(deviations: Updates, direction: PyTree, bound: Float[Array, ""]) -> Float[Array, ""]:
@@ -90,8 +97,3 @@ def _direction(context: AttackContext, perturbation: str) -> PyTree:
         return jax.tree.map(lambda m: -jnp.sign(m), mean)
     length = jnp.sqrt(squared_norm(mean))
     return jax.tree.map(lambda m: -m / nonzero(length), mean)
-
-
-def _shift_mean(context: AttackContext, gamma: Array, direction: PyTree) -> PyTree:
-    """The honest mean plus `gamma` times the `direction`."""
-    return jax.tree.map(lambda m, p: m + gamma * p, honest_mean(context), direction)
