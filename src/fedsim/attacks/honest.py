@@ -38,14 +38,9 @@ def honest_mean(context: AttackContext) -> PyTree:
     return weighted_sum(honest_weights(context), to_float32(context.report.updates))
 
 
-def honest_deviations(context: AttackContext) -> Updates:
-    """The honest updates minus their mean, float32; zero for other clients."""
-    return deviations_from(honest_mean(context), context)
-
-
-def deviations_from(center: PyTree, context: AttackContext) -> Updates:
-    """The honest updates minus `center`, float32; zero for other clients."""
-    honest = honest_mask(context)
+def honest_deviations(context: AttackContext, center: PyTree | None = None) -> Updates:
+    """The honest updates minus `center`, by default their mean, float32; zero for other clients."""
+    honest, center = honest_mask(context), honest_mean(context) if center is None else center
     deviation = lambda u, c: jnp.where(expand_like(honest, u), u - c[None], 0.0)
     return jax.tree.map(deviation, to_float32(context.report.updates), center)
 

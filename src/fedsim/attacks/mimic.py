@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Int
 
-from fedsim.attacks.honest import broadcast_update, deviations_from, honest_mask, honest_mean, to_float32
+from fedsim.attacks.honest import broadcast_update, honest_deviations, honest_mask, honest_mean, to_float32
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import OnlyIf, Traced
 from fedsim.core.trees import inner_products, nonzero, squared_norm, weighted_sum
@@ -90,7 +90,7 @@ def _learn(state: MimicState, context: AttackContext) -> MimicState:
     past = state.round / (1 + state.round)
     average = lambda old, new: past * old + (1 - past) * new
     mean = jax.tree.map(average, state.mean, honest_mean(context))
-    deviations = deviations_from(mean, context)
+    deviations = honest_deviations(context, mean)
     product = _normalize(weighted_sum(inner_products(deviations, state.direction), deviations), state.direction)
     direction = _normalize(jax.tree.map(average, state.direction, product), state.direction)
     return MimicState(state.round + 1, mean, direction, state.target_id)
