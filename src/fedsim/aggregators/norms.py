@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedsim.aggregators.weighting import equal_weights, normalize
 from fedsim.core.trees import nonzero, safe_sqrt, squared_norms, weighted_sum
@@ -38,9 +39,6 @@ def clipped_mean(report: CohortReport, mask: Array, radius: Array) -> tuple[PyTr
 
 def add_noise(update: Variables, std: Array, key: Array) -> Variables:
     """`update` with Gaussian noise of standard deviation `std` [] on each parameter, but not on its statistics."""
-    leaves, structure = jax.tree.flatten(update.params)
-    keys = jax.random.split(key, len(leaves))
-    noisy = [
-        p + std.astype(p.dtype) * jax.random.normal(k, p.shape, p.dtype) for p, k in zip(leaves, keys, strict=True)
-    ]
-    return update._replace(params=jax.tree.unflatten(structure, noisy))
+    keys = optax.tree_utils.tree_split_key_like(key, update.params)
+    add = lambda p, k: p + std.astype(p.dtype) * jax.random.normal(k, p.shape, p.dtype)
+    return update._replace(params=jax.tree.map(add, update.params, keys))

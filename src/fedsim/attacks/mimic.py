@@ -8,6 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Int
 
 from fedsim.attacks.honest import broadcast_update, honest_deviations, honest_mask, honest_mean, to_float32
@@ -77,12 +78,10 @@ def mimic(
 
 
 def _init_state(variables: PyTree) -> MimicState:
-    leaves, structure = jax.tree.flatten(variables)
-    unflatten = lambda values: jax.tree.unflatten(structure, values)
-    keys = jax.random.split(jax.random.key(0), len(leaves))
-    direction = [jax.random.normal(key, jnp.shape(leaf)) for key, leaf in zip(keys, leaves, strict=True)]
-    mean = [jnp.zeros(jnp.shape(leaf)) for leaf in leaves]
-    return MimicState(jnp.int32(0), unflatten(mean), unflatten(direction), jnp.int32(0))
+    mean = jax.tree.map(lambda leaf: jnp.zeros(jnp.shape(leaf)), variables)
+    keys = optax.tree_utils.tree_split_key_like(jax.random.key(0), mean)
+    direction = jax.tree.map(lambda key, leaf: jax.random.normal(key, leaf.shape), keys, mean)
+    return MimicState(jnp.int32(0), mean, direction, jnp.int32(0))
 
 
 def _learn(state: MimicState, context: AttackContext) -> MimicState:
