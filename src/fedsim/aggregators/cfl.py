@@ -8,7 +8,7 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
-from fedsim.aggregators.geometry import cosine_similarities, prim
+from fedsim.aggregators.geometry import MAX_DISTANCE, cosine_similarities, prim
 from fedsim.aggregators.weighting import Weighting, from_weights, weights_by
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Traced
@@ -52,9 +52,7 @@ def bipartition(similarity: Array, valid: Array) -> tuple[Array, Array]:
     before that step are one group.
     """
     order, edges = prim(-similarity, valid)
-    positions = jnp.arange(valid.size)
-    is_edge = (positions > 0) & (positions < jnp.sum(valid)) & ~jnp.isnan(edges)
-    edges = jnp.where(is_edge, edges, -jnp.inf)
+    edges = jnp.where(edges < MAX_DISTANCE, edges, -jnp.inf)
     weakest = jnp.argmax(edges)  # 0 if there is none
-    first = jnp.zeros_like(valid).at[order].set((positions < weakest) | (weakest == 0))
+    first = jnp.zeros_like(valid).at[order].set((jnp.arange(valid.size) < weakest) | (weakest == 0))
     return first & valid, -edges[weakest]
