@@ -14,6 +14,7 @@ from fedsim.aggregators.geometry import pairwise_distances
 from fedsim.aggregators.weighting import assumed_byzantine, stateless
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Limit, Traced
+from fedsim.core.trees import distinct_pairs
 from fedsim.core.types import Aggregate, Array, CohortReport
 
 LIMIT = Limit("4 f + 3 <= K", lambda k: (k - 3) // 4)
@@ -59,7 +60,7 @@ def _repeat_krum(distances: Array, report: CohortReport, f: Array, num_selected:
     Each row of `distances` [K, K] is sorted once; a chosen client is then removed from all sorted rows.
     """
     valid, rows = report.valid, jnp.arange(report.valid.size)
-    pairs = valid[:, None] & valid[None, :] & (rows[:, None] != rows[None, :])
+    pairs = distinct_pairs(valid)
     order = jnp.argsort(jnp.where(pairs, distances, jnp.inf), axis=1)
     sorted_distances = jnp.take_along_axis(distances, order, axis=1)
     positions = jnp.argsort(order, axis=1)  # [K, K] of each client in each sorted row

@@ -12,7 +12,7 @@ from fedsim.aggregators.geometry import cosine_similarities
 from fedsim.aggregators.weighting import WHOLE_MODELS, normalize
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import POSITIVE, Traced
-from fedsim.core.trees import gram_matrix, leaves_by_path, nonzero, ravel_updates, weighted_sum
+from fedsim.core.trees import distinct_pairs, gram_matrix, leaves_by_path, nonzero, ravel_updates, weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 ROUNDING = 1e-5
@@ -62,8 +62,7 @@ def foolsgold(
 
 def _compute_alpha(similarity: Array, valid: Array, kappa: Scalar) -> Array:
     """alpha [K] from the cosine `similarity` [K, K] of the clients' histories."""
-    pairs = valid[:, None] & valid[None, :] & ~jnp.eye(valid.size, dtype=bool)
-    similarity = jnp.where(pairs, similarity, 0.0)
+    similarity = jnp.where(distinct_pairs(valid), similarity, 0.0)
     v = jnp.max(similarity, axis=1)
     is_pardoned = v[None, :] > v[:, None]
     pardon = jnp.where(is_pardoned, v[:, None] / jnp.where(is_pardoned, v[None, :], 1.0), 1.0)

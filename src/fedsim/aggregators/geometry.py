@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from fedsim.aggregators.weighting import Weights, equal_weights
 from fedsim.core.client import lockstep_max
-from fedsim.core.trees import gram_matrix, nonzero, safe_sqrt, squared_norms
+from fedsim.core.trees import distinct_pairs, gram_matrix, nonzero, safe_sqrt, squared_norms
 from fedsim.core.types import Array, CohortReport, Updates
 
 Pairs: TypeAlias = Float[Array, "K K"]  # inner products, distances and the like of all pairs of clients
@@ -58,8 +58,8 @@ def pairwise_distances(report: CohortReport) -> Pairs:
     gram = gram_matrix(_around(report.updates, nearest))
     norms = jnp.diagonal(gram)
     distances = norms[:, None] + norms[None, :] - (gram + gram.T)  # not clipped at 0, where a derivative would end
-    pairs = report.valid[:, None] & report.valid[None, :] & ~jnp.eye(len(norms), dtype=bool)
-    inaccurate = pairs & (distances < MIN_RELATIVE_DISTANCE * (norms[:, None] + norms[None, :]))
+    is_small = distances < MIN_RELATIVE_DISTANCE * (norms[:, None] + norms[None, :])
+    inaccurate = distinct_pairs(report.valid) & is_small
     measured = jax.lax.cond(
         lockstep_max(jnp.any(inaccurate)),  # one condition for all runs in lockstep: `vmap` would compute both branches
         lambda: jnp.where(inaccurate, _direct_distances(jax.lax.stop_gradient(report.updates), inaccurate), distances),

@@ -14,7 +14,7 @@ from fedsim.aggregators.geometry import cosine_similarities, pairwise_distances
 from fedsim.aggregators.weighting import WHOLE_MODELS, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
 from fedsim.core.selection import ranks
-from fedsim.core.trees import gram_matrix, leaves_by_path
+from fedsim.core.trees import distinct_pairs, gram_matrix, leaves_by_path
 from fedsim.core.types import Array, CohortReport
 
 MAX_STEPS = 100
@@ -68,8 +68,7 @@ def _relevant_columns(leaves: dict[str, Array], valid: Array) -> Array:
 
 def _dissimilarity(similarity: Array, members: Array) -> Array:
     """1 minus the mean over `members` [K] of their least `similarity` [K, K] to another member, at most 0."""
-    pairs = members[:, None] & members[None, :] & ~jnp.eye(members.size, dtype=bool)
-    return 1 - equal_weights(members) @ jnp.min(jnp.where(pairs, similarity, 0.0), axis=1)
+    return 1 - equal_weights(members) @ jnp.min(jnp.where(distinct_pairs(members), similarity, 0.0), axis=1)
 
 
 def two_means(distances: Array, valid: Array) -> Array:

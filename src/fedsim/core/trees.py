@@ -93,14 +93,17 @@ def squared_distances(gram: Float[Array, "K K"]) -> Float[Array, "K K"]:
     return jnp.maximum(norms[:, None] + norms[None, :] - 2 * gram, 0.0)
 
 
+def distinct_pairs(mask: Bool[Array, " K"]) -> Bool[Array, "K K"]:
+    """The pairs of two different clients in `mask`."""
+    return mask[:, None] & mask[None, :] & ~jnp.eye(mask.size, dtype=bool)
+
+
 def sum_of_nearest(
     distances: Float[Array, "K K"], mask: Bool[Array, " K"], count: Int[Array, ""]
 ) -> Float[Array, " K"]:
     """For each client in `mask`, the sum of the `count` smallest `distances` to others in the mask."""
-    rows = jnp.arange(mask.size)
-    pairs = mask[:, None] & mask[None, :] & (rows[:, None] != rows[None, :])
-    nearest = jnp.sort(jnp.where(pairs, distances, jnp.inf), axis=1)
-    return jnp.sum(jnp.where(rows[None, :] < count, nearest, 0.0), axis=1)
+    nearest = jnp.sort(jnp.where(distinct_pairs(mask), distances, jnp.inf), axis=1)
+    return jnp.sum(jnp.where(jnp.arange(mask.size)[None, :] < count, nearest, 0.0), axis=1)
 
 
 def ravel_updates(updates: Updates) -> Float[Array, "K d"]:
