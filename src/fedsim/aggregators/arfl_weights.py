@@ -17,13 +17,13 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from fedsim.core.settings import POSITIVE
 from fedsim.core.sorting import ASCENDING
 from fedsim.core.trees import nonzero
 from fedsim.core.types import Array, Scalar
 
-MAX_LAM = 1e30
-"""The largest `lam` that a setting may have; gives FedAvg."""
-MIN_LAM = 1e-30
+MIN_LAM, MAX_LAM = POSITIVE["ge"], POSITIVE["le"]
+"""The bounds of `lam` as a setting; the largest gives FedAvg."""
 MAX_SORTED = 4096
 """The largest number of clients that are sorted: for more, sorting takes longer than the rest of a round."""
 
@@ -59,8 +59,6 @@ class Clients(NamedTuple):
 class SortedClients(NamedTuple):
     """The participating clients in ascending order of loss, then zeros."""
 
-    num_participating: Array
-    """[]."""
     losses: Array
     """[N]."""
     cumulative_shares: Array
@@ -84,12 +82,11 @@ def _sort_clients(clients: Clients) -> SortedClients:
     """Sorts `clients` by their losses."""
     losses, participating, shares = clients
     order = jnp.argsort(jnp.where(participating, losses, jnp.inf))
-    num_participating = jnp.sum(participating)
-    sorted_losses = jnp.where(jnp.arange(losses.size) < num_participating, losses[order], 0.0)
+    sorted_losses = jnp.where(participating[order], losses[order], 0.0)
     cumulative_shares = jnp.cumsum(jnp.where(participating, shares, 0.0)[order])
     steps = jnp.diff(sorted_losses, prepend=sorted_losses[:1])
     gaps = jnp.cumsum(jnp.roll(cumulative_shares, 1) * steps)
-    return SortedClients(num_participating, sorted_losses, cumulative_shares, gaps)
+    return SortedClients(sorted_losses, cumulative_shares, gaps)
 
 
 def arfl_weights(losses: Array, num_examples: Array, lam: Scalar) -> ArflWeights:
@@ -119,7 +116,7 @@ def arfl_weights(losses: Array, num_examples: Array, lam: Scalar) -> ArflWeights
 
 def _select_by_sorting(clients: Clients, lam: Scalar) -> Selection:
     ordered = _sort_clients(clients)
-    p = jnp.sum((jnp.arange(ordered.losses.size) < ordered.num_participating) & (ordered.gaps < lam))
+    p = jnp.sum((jnp.arange(ordered.losses.size) < jnp.sum(clients.participating)) & (ordered.gaps < lam))
     last = jnp.maximum(p - 1, 0)
     share_p = jnp.where(p > 0, ordered.cumulative_shares[last], 1.0)
     return p, share_p, ordered.losses[last], ordered.gaps[last]
@@ -160,13 +157,12 @@ def lam_for_clients(losses: Array, num_examples: Array, target: Scalar) -> Array
     p = jnp.clip(jnp.floor(jnp.asarray(target, jnp.float32)).astype(jnp.int32), 1, losses.size)
     clients = _make_clients(losses, num_examples)
     if losses.size <= MAX_SORTED:
-        ordered = _sort_clients(clients)
-        num_participating, gap = ordered.num_participating, ordered.gaps[jnp.minimum(p, losses.size - 1)]
+        gap = _sort_clients(clients).gaps[jnp.minimum(p, losses.size - 1)]
     else:  # integers are sorted several times as fast as floats
         keys = ASCENDING.to_keys(jnp.where(clients.participating, losses, jnp.inf))
         next_loss = ASCENDING.to_values(jnp.sort(keys)[jnp.minimum(p, losses.size - 1)])
-        num_participating, gap = jnp.sum(clients.participating), clients.gap(next_loss)
-    return jnp.where(p < num_participating, jnp.clip(gap, MIN_LAM, MAX_LAM), MAX_LAM)
+        gap = clients.gap(next_loss)
+    return jnp.where(p < jnp.sum(clients.participating), jnp.clip(gap, MIN_LAM, MAX_LAM), MAX_LAM)
 
 
 def lam_for_effective(losses: Array, num_examples: Array, target: Scalar) -> Array:
@@ -178,14 +174,14 @@ def lam_for_effective(losses: Array, num_examples: Array, target: Scalar) -> Arr
     the sum of q_i times the squared distance of L_i from the p-average; p is the first whose value at lam = gap_{p+1}
     is at most the target's. `losses` [N], `num_examples` [N], sorted whatever N is.
     """
-    clients = _sort_clients(_make_clients(losses, num_examples))
-    positions, last = jnp.arange(losses.size), jnp.maximum(clients.num_participating - 1, 0)
-    cumulative, gaps = clients.cumulative_shares, clients.gaps
+    clients = _make_clients(losses, num_examples)
+    num_participating, (_, cumulative, gaps) = jnp.sum(clients.participating), _sort_clients(clients)
+    positions, last = jnp.arange(losses.size), jnp.maximum(num_participating - 1, 0)
     previous = jnp.roll(cumulative, 1).at[0].set(0.0)
     shares = cumulative - previous
-    increments = jnp.where((positions > 0) & (positions < clients.num_participating), shares * jnp.square(gaps), 0.0)
+    increments = jnp.where((positions > 0) & (positions < num_participating), shares * jnp.square(gaps), 0.0)
     variance = jnp.cumsum(increments / (nonzero(cumulative) * nonzero(previous)))  # V_k, by Welford's algorithm
-    target_value = clients.num_participating / (jnp.maximum(target, MIN_LAM) * nonzero(cumulative[last]))
+    target_value = num_participating / (jnp.maximum(target, MIN_LAM) * nonzero(cumulative[last]))
     next_gap = jnp.where(positions < last, jnp.roll(gaps, -1), jnp.inf)
     value_at_next = 1 / nonzero(cumulative) + variance / jnp.square(nonzero(next_gap))
     p = jnp.sum((positions < last) & ((value_at_next > target_value) | (next_gap == 0)))  # the value decreases
