@@ -52,10 +52,9 @@ def foolsgold(
         compared = [*leaves_by_path(report.updates, parameters).values()]
         state = state.at[report.client_ids].add(ravel_updates(compared))
         alpha = _compute_alpha(cosine_similarities(gram_matrix(state[report.client_ids])), report.valid, kappa)
-        factors = normalize(alpha)
-        if divide_by != "weights":
-            factors = alpha / jnp.maximum(jnp.sum(report.valid), 1) if divide_by == "clients" else alpha
-        return Aggregate(weighted_sum(factors, report.updates), normalize(alpha)), state
+        weights, mean = normalize(alpha), alpha / jnp.maximum(jnp.sum(report.valid), 1)
+        factors = {"clients": mean, "weights": weights, "nothing": alpha}[divide_by]
+        return Aggregate(weighted_sum(factors, report.updates), weights), state
 
     return Aggregator(init, aggregate)
 
