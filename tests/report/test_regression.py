@@ -89,5 +89,7 @@ def test_diverged(tmp_path):
     assert np.isnan(fedavg.entries[2].mean)
     assert not fedavg.entries[2].bold
     assert table.notes == ("† diverged runs: FedAvg, Shuffling 50 %: 4 of 4.",)
+    counts = {(row["aggregator"], row["fraction"]): row["num_diverged"] for row in report.summary(results)}
+    assert counts == dict.fromkeys(counts, 0) | {("fedavg", 0.5): 4}
     assert "| nan† |" in report.markdown([table])
     assert sum(row.entries[2].bold for row in table.rows) == 1

@@ -125,18 +125,3 @@ def test_each_data_set_has_a_table_without_keys_that_are_constant_in_it(tmp_path
     assert "CIFAR-10: Test accuracy (%) after 20 rounds" in report.markdown(tables)
     titles = [panel.get_title() for panel in report.figures(results)["accuracy"].axes]
     assert titles == ["Digits: Clean", "Digits: Shuffling 30 %", "Digits: Shuffling 50 %", "CIFAR-10: Clean"]
-
-
-def test_diverged_runs_are_counted_and_marked(tmp_path):
-    ruined = [run("fedavg", 0.5, seed) for seed in (1, 3)]
-    results = report.load(make_folder(tmp_path / "a", GRID, diverged=ruined.__contains__))
-    num_examples = {(row["aggregator"], row["fraction"]): row["num_diverged"] for row in report.summary(results)}
-    assert num_examples.pop(("fedavg", 0.5)) == 2
-    assert set(num_examples.values()) == {0}
-    (table,) = report.accuracy_tables(results)
-    assert table.notes == ("† diverged runs: FedAvg, Shuffling 50 %: 2 of 4.",)
-    assert table.rows[0].entries[2].mean == pytest.approx(final("fedavg", 0.5).mean())
-    assert report.markdown([table]).count("†") == 2
-    check_latex(report.latex([table]))
-    (paired,) = report.paired_tables(results)
-    assert paired.notes == table.notes
