@@ -8,7 +8,6 @@ import pytest
 import fedsim
 from fedsim.engine import make_plan, run_plan
 from fedsim.engine.layout import Layout, Machine
-from fedsim.engine.placement import make_inputs
 from fedsim.engine.streamed import buffers
 from fedsim.engine.streamed.stream import portion_size
 from fedsim.errors import ConfigError
@@ -97,27 +96,6 @@ def test_portions_fit_into_a_buffer_that_is_smaller_than_a_wave():
     for buffer_examples, portion in ((70, 10), (16 * 7, 16), (40 * 7, 32), (999, 96), (699, 96)):
         layout = Layout(client_width=2, client_devices=8, buffer_examples=min(buffer_examples, 700))
         assert portion_size(sizes, layout) == portion
-
-
-def test_buffers_hold_the_examples_of_all_cohorts():
-    plan = plan_of("host")
-    inputs, train = make_inputs(plan.groups[0], plan.families[0]), plan.groups[0].dataset.train
-    placed, clients, num_rounds = inputs.place(), set(), 0
-    for segment in placed.stream.segments(range(5)):
-        data, num_rounds = segment.shared.train, num_rounds + segment.num_rounds
-        for ids in segment.client_ids:
-            clients.update(ids.tolist())
-            for client in ids:
-                start, size = train.offsets[client], train.num_examples[client]
-                buffered = slice(data.offsets[client], data.offsets[client] + size)
-                np.testing.assert_array_equal(data.x[buffered], train.x[start : start + size])
-                labels = np.sort(segment.runs.changes["y"][:, buffered])  # shuffled
-                np.testing.assert_array_equal(
-                    labels, np.broadcast_to(np.sort(train.y[start : start + size]), labels.shape)
-                )
-    assert num_rounds == 5 * len(placed.batches)
-    trained = [placed.stream.clients_before(batch, 5) for batch in range(len(placed.batches))]
-    assert clients == set(np.concatenate(trained).tolist())
 
 
 def test_auto_takes_the_host_where_data_do_not_fit():
