@@ -127,17 +127,6 @@ def _with_noise(loss, variables, key):
     return loss[0] + jnp.sum(jax.random.normal(key, (3,)) * variables.params["Dense_0"]["bias"]), loss[1]
 
 
-def test_a_correction_replaces_the_gradient(task, dataset, data, variables):
-    """Minus the parameters as gradient: they grow by 1 + rate at each of the client's steps, whatever its data."""
-    sgd = local_sgd(task, dataset)
-    client = client_of(data, 5)  # nine examples, three steps an epoch
-    grow = lambda gradient, params: jax.tree.map(jnp.negative, params)
-    trained = jax.jit(lambda: sgd.train(variables, data, client, jax.random.key(0), grow))()
-    assert int(sgd.num_steps(client)) == 6
-    expected = jax.tree.map(lambda a: a * (1 + RATE) ** 6, variables)
-    chex.assert_trees_all_close(trained, expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
 def test_client_loss_is_the_mean(batch_size, task, data, variables, dataset):
     losses = jax.jit(jax.vmap(lambda client: client_loss(task, variables, data, client, batch_size)))(all_clients(data))
