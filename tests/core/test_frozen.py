@@ -69,12 +69,3 @@ def test_frozen_arrays_are_arguments(dataset, projection):
     assert max(constants(jax.make_jaxpr(closed_over)(dataset.train))) >= projection.size  # what it is there for
     actual, expected = jax.jit(bound)(task.frozen, dataset.train), jax.jit(closed_over)(dataset.train)
     np.testing.assert_allclose(actual.params, expected.params, rtol=1e-5, atol=1e-6)
-
-
-def test_bind_replaces_the_frozen_arrays(dataset, projection):
-    """One program for both."""
-    simulation = simulation_of(fedsim.with_frozen(on_features, projection), dataset)
-    run = jax.jit(lambda frozen, data: two_rounds(simulation.bind(frozen), data))
-    first, second = run(projection, dataset.train), run(-2 * projection, dataset.train)
-    assert run._cache_size() == 1
-    assert np.abs(first.params - second.params).max() > 1e-3
