@@ -108,14 +108,3 @@ def test_each_micro_batch_updates_the_statistics(task, data):
     expected = [np.average(a, axis=0, weights=COUNTS) for a in client_statistics(repeated, micro_batches)]
     np.testing.assert_allclose(norm_statistics(after.variables), expected, rtol=1e-5, atol=1e-6)
     assert record.valid.all()
-
-
-def test_metrics_use_the_running_statistics(task, data):
-    """One example has no variance of its own; its logits are those of the running mean and variance."""
-    variables = task.init(jax.random.key(1))
-    mean, variance = jnp.asarray([1.0, 2.0, 3.0]), jnp.asarray([4.0, 9.0, 1.0])
-    variables = variables._replace(statistics={"batch_stats": {"BatchNorm_0": {"mean": mean, "var": variance}}})
-    actual = task.metrics(variables, data.x[:1], data.y[:1], jnp.ones(1, bool))
-    normed = (np.asarray(data.x[0]) - mean) / np.sqrt(variance + 1e-5)
-    logits = np.asarray(normed @ variables.params["Dense_0"]["kernel"], np.float64)
-    assert float(actual.loss_sum) == pytest.approx(np.log(np.exp(logits).sum()) - logits[int(data.y[0])], rel=1e-4)
