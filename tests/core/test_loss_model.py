@@ -10,8 +10,9 @@ import fedsim
 from fedsim import HParams
 from fedsim.attacks import fake_loss
 from tests.aggregators.test_arfl import by_bisection
-from tests.conftest import COUNTS, make_simulation
+from tests.conftest import COUNTS, arfl, make_simulation
 from tests.core.test_client import softmax_gradient
+from tests.core.test_simulation import fedavg
 
 KEY, ROUNDS, RATE, EPOCHS, LAM, LOSS_SCALE = jax.random.key(1), 8, 0.5, 2, 0.15, 0.5
 H = HParams(learning_rate=RATE, settings={"arfl.lam": LAM})
@@ -89,22 +90,25 @@ def test_arfl_equals_a_numpy_loop(loss_at, options, dataset, data):
 
 def test_rules_without_losses_differ_in_the_recorded_losses_only(dataset, data):
     """FedAvg's recorded losses are those that the next model has; not recorded, they are not computed."""
-    rule = lambda hparams: fedsim.aggregators.fedavg()
-    at_once, later, unseen = (
-        make_simulation(dataset, rule, cohort_size=len(COUNTS), **options)
-        for options in ({}, {"loss_at": "aggregated"}, {"loss_at": "aggregated", "record_losses": False})
-    )
-    state = jax.jit(at_once.init)(KEY, data, H)
-    lowered = {s: jax.jit(s.round).lower(state, data, H) for s in (at_once, later, unseen)}
-    compiled = {s: lowered[s].compile() for s in (at_once, later)}
-    (state_a, record_a), (state_b, record_b) = (compiled[s](state, data, H) for s in (at_once, later))
+    state = jax.jit(make_simulation(dataset, fedavg, cohort_size=len(COUNTS)).init)(KEY, data, H)
+
+    def lower(rule, loss_at, recorded=True):
+        simulation = make_simulation(dataset, rule, cohort_size=len(COUNTS), loss_at=loss_at, record_losses=recorded)
+        given = state._replace(aggregator=jax.eval_shape(simulation.init, KEY, data, H).aggregator)
+        return jax.jit(simulation.round).lower(given, data, H)
+
+    lowered = {loss_at: lower(fedavg, loss_at) for loss_at in ("broadcast", "aggregated")}
+    at_once, later = (program.compile() for program in lowered.values())
+    (state_a, record_a), (state_b, record_b) = (program(state, data, H) for program in (at_once, later))
     chex.assert_trees_all_close((state_a.variables, record_a.weights), (state_b.variables, record_b.weights), rtol=1e-5)
     assert float(jnp.abs(record_a.losses - record_b.losses).min()) > 1e-3
-    _, next_record = compiled[at_once](state_b, data, H)
+    _, next_record = at_once(state_b, data, H)
     by_client = lambda record: np.asarray(record.losses)[np.argsort(record.client_ids)]
     np.testing.assert_allclose(by_client(record_b), by_client(next_record), rtol=1e-5)
-    loops = lambda simulation: lowered[simulation].as_text().count("stablehlo.while")
-    assert loops(unseen) < loops(later)
+    loops = lambda program: program.as_text().count("stablehlo.while")
+    for loss_at, program in lowered.items():
+        assert loops(lower(fedavg, loss_at, recorded=False)) < loops(program)
+        assert loops(lower(arfl, loss_at, recorded=False)) == loops(lower(arfl, loss_at))  # ARFL needs them
 
 
 def test_an_attack_knows_no_losses_before_they_are_measured(dataset, data):

@@ -14,7 +14,7 @@ from fedsim import Aggregator, Attack, HParams
 from fedsim.aggregators import from_weights
 from fedsim.config.registry import find
 from fedsim.core.simulation import Simulation
-from tests.conftest import COUNTS, arfl, make_dataset, make_simulation
+from tests.conftest import COUNTS, make_dataset, make_simulation
 
 KEY = jax.random.key(7)
 H = HParams(learning_rate=0.2, settings={"arfl.lam": 1.0})
@@ -209,24 +209,6 @@ def test_short_chunks_equal_one_long_chunk_and_nothing_compiles_twice(dataset, d
     state, _ = chunk(state, data, HParams(jnp.float32(0.1), settings={"arfl.lam": jnp.float32(5.0)}), jnp.int32(3))
     assert int(state.round) == 7
     assert chunk._cache_size() == 1
-
-
-def test_unused_losses_are_not_computed(dataset, data):
-    """FedAvg without recording: the program of a round has one loop less, and the same result."""
-    state = begin(make_simulation(dataset, fedavg), data)
-
-    def lowered(rule, record):
-        simulation = make_simulation(dataset, rule, record_losses=record)
-        given = state._replace(aggregator=jax.eval_shape(simulation.init, KEY, data, H).aggregator)
-        return jax.jit(simulation.round).lower(given, data, H)
-
-    loops = lambda program: program.as_text().count("stablehlo.while")
-    with_losses, without = (lowered(fedavg, record) for record in (True, False))
-    assert loops(without) < loops(with_losses)
-    (a, _), (b, record) = (program.compile()(state, data, H) for program in (with_losses, without))
-    chex.assert_trees_all_close(a.variables, b.variables, rtol=1e-5, atol=1e-6)
-    assert jnp.isnan(record.losses).all()
-    assert loops(lowered(arfl, False)) == loops(lowered(arfl, True))  # ARFL needs them, recorded or not
 
 
 def test_a_max_num_examples_that_is_too_small_is_refused(dataset, data):
