@@ -160,10 +160,9 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(traced, tmp_path):
     np.testing.assert_allclose(losses("plain")[0][0], at_once, rtol=1e-3)
 
 
-def test_runs_that_all_begin_corrupted_have_no_clean_data_beside(tmp_path):
-    (group,) = make_plan(parse(LATE)).groups
+def test_runs_that_all_begin_corrupted_have_no_clean_data_beside():
     plan = make_plan(parse(LATE))
-    shapes = make_inputs(group, plan.families[0]).shapes
+    shapes = make_inputs(plan.groups[0], plan.families[0]).shapes
     assert shapes.runs.corrupted_rounds is None
     (config,) = parse(LATE + "[[sweep]]\ncorruption.start_round = [3]\ncorruption.clients = [2]\n").runs()
     assert config.corruption.start_round == 3  # explicit ids keep it
