@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import fedsim
@@ -41,13 +40,6 @@ def test_a_layout_counts_the_labels_that_depend_on_the_model():
         assert group.layout.num_models * step_bytes <= 2**19
         models.append(group.layout.num_models)
     assert models[0] > models[1]
-
-
-def test_bytes_of_a_tree_are_those_of_its_arrays():
-    tree = {"a": np.zeros((3, 5), np.float32), "b": [np.zeros((), np.int8), np.zeros((0, 4))]}
-    assert memory.tree_bytes(tree) == sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
-    keys = jax.random.split(jax.random.key(0), 3)
-    assert memory.tree_bytes(keys) >= jax.random.key_data(keys).nbytes
 
 
 def test_a_group_that_does_not_fit_names_widths_that_do(tmp_path, monkeypatch):
