@@ -9,20 +9,9 @@ from fedsim.engine import build, make_plan, run_plan
 from fedsim.engine.families import group_runs
 from fedsim.engine.inputs import make_run_inputs
 from tests.conftest import Seen, run_toml
+from tests.engine.test_store import SMALL
 
-SMALL = """
-[data]
-num_clients = 6
-partition = "dirichlet"
-[mlp]
-hidden_sizes = [8]
-[client]
-epochs = 1
-batch_size = 16
-[server]
-cohort_size = 4
-num_rounds = 5
-eval_every = 2
+SWEEPS = """
 [[sweep]]
 server.aggregator = ["fedavg", "arfl"]
 corruption.kind = "none"
@@ -38,7 +27,7 @@ seed = [0, 1]
 
 @pytest.fixture(scope="module")
 def plan():
-    return make_plan(parse(SMALL, name="small"))
+    return make_plan(parse(SMALL + SWEEPS, {"server.num_rounds": 5, "engine.run_width": "auto"}))
 
 
 @pytest.fixture(scope="module")

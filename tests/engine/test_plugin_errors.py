@@ -6,6 +6,7 @@ from fedsim.config.toml import read
 from fedsim.engine import compiling, make_plan, run_plan
 from fedsim.engine.compiling import clear_programs
 from fedsim.errors import ConfigError
+from tests.engine.test_store import SMALL
 
 RULE = '''
 from typing import Annotated
@@ -29,28 +30,15 @@ def clipped(*, most: Annotated[fedsim.Scalar, fedsim.Traced(gt=0, le=1), "larges
     start = {"largest": jnp.float32(0), "rounds": jnp.int32(0), "most": jnp.float32(most)}
     return from_weights(compute_weights, lambda params, num_examples, losses: start, info=lambda state: state)
 '''
-CONFIG = """
-[data]
-num_clients = 6
-partition = "dirichlet"
-num_train = 240
-[mlp]
-hidden_sizes = [4]
-[server]
-aggregator = "rule.py:clipped"
-cohort_size = 4
-num_rounds = 3
-eval_every = 2
-[[sweep]]
-clipped.most = [0.3, 0.5, 1.0]
-"""
+CONFIG = SMALL.replace('"fedavg"', '"rule.py:clipped"').replace("run_width = 1", "run_width = 3")
+SWEEP = "[[sweep]]\nclipped.most = [0.3, 0.5, 1.0]"
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     """The configuration, with its rule next to it."""
     path = tmp_path_factory.mktemp("own") / "c.toml"
-    path.write_text(CONFIG)
+    path.write_text(CONFIG + SWEEP)
     path.with_name("rule.py").write_text(RULE)
     return path
 
@@ -67,12 +55,12 @@ def test_info_is_what_the_rule_shows_round_by_round(folder):
     """Beside the weights that the table of clients has."""
     info = folder.read("info").to_dicts()
     assert [(row["run"], row["round"], row["name"]) for row in info] == [
-        (run, round_, name) for run in range(3) for round_ in (1, 2, 3) for name in ("largest", "most", "rounds")
+        (run, round_, name) for run in range(3) for round_ in range(1, 7) for name in ("largest", "most", "rounds")
     ]
     shown = {(row["run"], row["round"], row["name"]): row["value"] for row in info}
     clients = folder.read("clients").to_dicts()
     for run, most in enumerate((0.3, 0.5, 1.0)):
-        for round_ in (1, 2, 3):
+        for round_ in range(1, 7):
             cohort = [row for row in clients if (row["run"], row["round"]) == (run, round_)]
             assert shown[run, round_, "largest"] == pytest.approx(max(row["weight"] for row in cohort))
             assert shown[run, round_, "most"] == pytest.approx(most)
@@ -154,7 +142,7 @@ def test_a_rule_that_goes_wrong_is_named(name, message, tmp_path):
     """With its line, where the error is from there: one line for the command line; its cause tells the whole story."""
     (tmp_path / "wrong.py").write_text(WRONG)
     config = tmp_path / "c.toml"
-    config.write_text(CONFIG[: CONFIG.index("[[sweep]]")].replace("rule.py:clipped", f"wrong.py:{name}"))
+    config.write_text(CONFIG.replace("rule.py:clipped", f"wrong.py:{name}"))
     with pytest.raises(ConfigError) as failure:
         run_plan(make_plan(read(config)), tmp_path / "out")
     message_text = str(failure.value)
@@ -173,6 +161,6 @@ def test_what_is_wrong_with_fedsim_is_not_put_on_the_user(tmp_path, monkeypatch)
     monkeypatch.setattr(compiling, "_trace", broken)
     clear_programs()
     config = tmp_path / "c.toml"
-    config.write_text(CONFIG[: CONFIG.index("[[sweep]]")].replace("rule.py:clipped", "fedavg"))
+    config.write_text(CONFIG.replace("rule.py:clipped", "fedavg"))
     with pytest.raises(TypeError, match="mine"):
         run_plan(make_plan(read(config)), tmp_path / "out")
