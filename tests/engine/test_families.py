@@ -68,8 +68,8 @@ num_byzantine = "corrupted"
 client_width = 2
 run_width = 2
 [[sweep]]
-server.aggregator = ["fedavg", "trimmed_mean", "foolsgold", "arfl", "plugins.py:slow_mean"]
-attack.kind = ["sign_flip", "mimic", "fake_loss", "plugins.py:growing_flip"]
+server.aggregator = ["fedavg", "trimmed_mean", "plugins.py:slow_mean", "foolsgold", "arfl"]
+attack.kind = ["sign_flip", "plugins.py:growing_flip", "mimic", "fake_loss"]
 corruption.fraction = [0.17, 0.34, 0.5]
 seed = [0, 1]
 """
@@ -118,11 +118,7 @@ def test_a_grid_with_plugins_is_one_program(plan, folder, compiled):
     assert not folder.read("rounds").to_pandas()["diverged"].any()
 
 
-@pytest.mark.parametrize(
-    ("rule", "attack"),
-    [(2, 1), (3, 2), (4, 3)],
-    ids=["foolsgold under mimic", "arfl under forged losses", "both from plug-ins"],
-)
+@pytest.mark.parametrize(("rule", "attack"), [(2, 1), (4, 3)], ids=["both from plug-ins", "arfl under forged losses"])
 def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attack):
     run = 24 * rule + 6 * attack  # the first of the pair's six runs
     first = folder.runs()[run].keys
@@ -133,7 +129,7 @@ def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attac
     expected = run_plan(alone, directory / f"alone-{rule}-{attack}")
     for kind in ("rounds", "clients", "info"):
         assert rows(expected, kind, range(6)).equals(rows(folder, kind, range(run, run + 6)))
-    assert (expected.read("info").height > 0) == (rule == 4)
+    assert (expected.read("info").height > 0) == (rule == 2)
 
 
 @pytest.mark.slow
