@@ -59,15 +59,6 @@ def average(dataset, data):
     return jax.jit(lambda: train(make_simulation(dataset, fedavg), data))()
 
 
-@pytest.mark.parametrize(("width", "micro_batch"), [(1, 3), (3, 0)])
-def test_widths_change_rounding_only(width, micro_batch, dataset, data, reference):
-    """Clients one by one, with batches of 4 in parts of 3 and a rest, and in waves, against all in lockstep."""
-    simulation = make_simulation(dataset, client_width=width, micro_batch=micro_batch)
-    actual = jax.jit(lambda: train(simulation, data))()
-    chex.assert_trees_all_close(actual[0].variables, reference[0].variables, rtol=1e-4, atol=1e-6)
-    chex.assert_trees_all_close(actual[1], reference[1], rtol=1e-4, atol=1e-5)
-
-
 def test_nothing_is_transferred_between_rounds(dataset, data):
     """The state never leaves the device, and no part of it is created on the host."""
     simulation = make_simulation(dataset)
