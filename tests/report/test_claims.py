@@ -228,7 +228,7 @@ def test_what_is_no_figure_is_a_problem_of_its_function(folder):
 
 def test_claims_are_no_part_of_a_run(folder):
     """Name, digest and runs are the same; a folder is resumed whatever it named, and names the new one."""
-    keys = {"server__num_rounds": 1, "server__eval_every": 1, "server__aggregator": fedsim.sweep(["arfl", "rfa"])}
+    keys = {"model__name": "logistic", "server__num_rounds": 0, "server__aggregator": fedsim.sweep(["arfl", "rfa"])}
     without, named = fedsim.load({}, **keys), fedsim.load({"report": {"claims": "claims.py:above"}}, **keys)
     assert (without.digest(), without.runs()) == (named.digest(), named.runs())
     assert fedsim.load({"report": {"claims": "claims.py:above"}}, **keys, report__claims="default").claims is None
