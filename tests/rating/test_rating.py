@@ -37,7 +37,7 @@ QUICK = {
     "client.batch_size": 128,
     "data.partition": "iid",
 }
-CHOICE, EVALUATION = (50, 51), range(60, 70)
+CHOICE, EVALUATION = (50, 51), (60, 61, 62)
 RULES = """
 import jax.numpy as jnp
 from fedsim.aggregators import from_weights
@@ -60,6 +60,7 @@ def rated(tmp_path_factory):
         patch.chdir(folder)
         patch.setitem(ADVERSARIES, "standard-1", FEW)
         patch.setitem(protocol.DATA_SETS, "digits", QUICK)
+        patch.setitem(protocol.EVALUATED_ON, "digits", EVALUATION)
         patch.setattr(costs, "SIZES", ((20, 100), (100, 100)))
         patch.setattr(card, "SIZES", ((20, 100), (100, 100)))
         command = ["rate", "my rules.py:median", "--out", "runs"]
@@ -148,6 +149,7 @@ def test_a_change_of_the_plugin_is_refused_but_with_force(rated, monkeypatch, ca
     monkeypatch.chdir(folder.parent)
     monkeypatch.setitem(ADVERSARIES, "standard-1", FEW)
     monkeypatch.setitem(protocol.DATA_SETS, "digits", QUICK)
+    monkeypatch.setitem(protocol.EVALUATED_ON, "digits", EVALUATION)
     monkeypatch.setattr(checks, "check", lambda data, keys: [])
     monkeypatch.setattr(costs, "measure", lambda folder, data, keys: [1.0] * len(card.SIZES))
     plugin = folder.parent / "my rules.py"
