@@ -166,10 +166,10 @@ def difference(table: pl.DataFrame) -> report.Table:
     rows: dict[str, list[str]] = {}
     for (rule, partition, _), of_place in lowest.group_by(PLACE, maintain_order=True):
         attacks = of_place.select("attack", "accuracy").rows()
-        before = next(value for attack, value in attacks if not attack.startswith("Ascent"))
-        name, after = attacks[0]
-        with_it = f" → {after:.1f} ({name.removeprefix('Ascent (')}" if name.startswith("Ascent") else ""
-        rows.setdefault(f"{rule}, {PARTITIONS[partition]}", []).append(f"{before:.1f}{with_it}")
+        before = next(f"{value:.1f}" for attack, value in attacks if not attack.startswith("Ascent"))
+        name, after = attacks[0][0], f"{attacks[0][1]:.1f}"
+        with_it = f" → {after} ({name.removeprefix('Ascent (')}" if after != before else ""
+        rows.setdefault(f"{rule}, {PARTITIONS[partition]}", []).append(f"{before}{with_it}")
     header = "rule", *map(percent, lowest["share"].unique().sort())
     return text_table("", header, [(row, *texts) for row, texts in rows.items()])
 
