@@ -93,12 +93,17 @@ def test_wrong_usage(arguments, message, config, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ("--clinet.epochs 2", "unknown key clinet.epochs; did you mean client.epochs?"),
         ("--sweep.sede 0 1", "unknown key sede; did you mean seed?"),
         ("--model.hidden-sizes [8]", "unknown key model.hidden_sizes; did you mean mlp.hidden_sizes?"),
         ("--sweep.seed 1979-05-27", "seed: must be an integer >= 0, got datetime.date(1979, 5, 27)"),
         ("--client.epochs few", "on the command line: client.epochs: must be an integer >= 1, got 'few'"),
         ("--client.epochs 2 3", "client.epochs: must be an integer >= 1, got [2, 3]; to run several values, use"),
         ("--arfl.lam=-1e3", "got -1000.0"),
+        (
+            "--mlp.hidden-sizes 8 wide",
+            "mlp.hidden_sizes: must be a list, each element an integer >= 1, got [8, 'wide']",
+        ),
         ("--sweep.arfl.lam 1 nan", "got nan"),
         ("--corruption.fraction 0.05", "corruption.fraction: 0.05 rounds to 0 of 6 clients"),
         ("--data.partition natural --data.num-train 240", "data.num_train: has no effect: data.partition is"),
