@@ -30,10 +30,11 @@ from tests.datasets.build import build_dataset
 text, limit, mebibytes = sys.argv[1:]
 jax.devices()
 kind, name = {"data": (resource.RLIMIT_DATA, "data"), "as": (resource.RLIMIT_AS, "vms")}[limit]
-used, before = getattr(psutil.Process().memory_info(), name), None
+measure = lambda: getattr(psutil.Process().memory_info(), name)
+used, before = measure(), None
 while used != before:  # a thread of JAX that ends gives memory back
     time.sleep(0.2)
-    used, before = getattr(psutil.Process().memory_info(), name), used
+    used, before = measure(), used
 resource.setrlimit(kind, (used + int(mebibytes) * 2**20,) * 2)
 assert devices.free_bytes() <= int(mebibytes) * 2**20
 """

@@ -175,7 +175,8 @@ def lam_for_effective(losses: Array, num_examples: Array, target: Scalar) -> Arr
     is at most the target's. `losses` [N], `num_examples` [N], sorted whatever N is.
     """
     clients = _make_clients(losses, num_examples)
-    num_participating, (_, cumulative, gaps) = jnp.sum(clients.participating), _sort_clients(clients)
+    num_participating = jnp.sum(clients.participating)
+    _, cumulative, gaps = _sort_clients(clients)
     positions, last = jnp.arange(losses.size), jnp.maximum(num_participating - 1, 0)
     previous = jnp.roll(cumulative, 1).at[0].set(0.0)
     shares = cumulative - previous

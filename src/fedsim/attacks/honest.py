@@ -40,7 +40,8 @@ def honest_mean(context: AttackContext) -> PyTree:
 
 def honest_deviations(context: AttackContext, center: PyTree | None = None) -> Updates:
     """The honest updates minus `center`, by default their mean, float32; zero for other clients."""
-    honest, center = honest_mask(context), honest_mean(context) if center is None else center
+    honest = honest_mask(context)
+    center = honest_mean(context) if center is None else center
     deviation = lambda u, c: jnp.where(expand_like(honest, u), u - c[None], 0.0)
     return jax.tree.map(deviation, to_float32(context.report.updates), center)
 

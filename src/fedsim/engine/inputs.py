@@ -31,7 +31,7 @@ class SharedInputs(NamedTuple):
     root: Examples | None = None
     """The server's clean examples."""
     branch: Branch | None = None
-    """The branch of a family's program; None if there is only one."""
+    """The branch of a family's program; None for the first one."""
     state_rows: Array | None = None
     """[N] int32, the row of each client's state; None if the states of all clients are on the device."""
 
