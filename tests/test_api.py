@@ -202,10 +202,27 @@ def test_models_and_data_are_those_of_the_run(result):
     np.testing.assert_allclose(accuracies, last, rtol=1e-6)
     with pytest.raises(ValueError, match=r"x: must have the shape \[M, 8, 8, 1\], got \[3, 64\]"):
         models[0](np.zeros((3, 64)))
-    with pytest.raises(ValueError, match=r"x: must be whole numbers from 0 to 255, .* got float32"):
-        models[0](models[0].dataset.x_test / np.float32(255))
+    pixels = models[0].dataset.x_test.astype(int)
+    for wrong, got in ((pixels / 255, "float64"), (pixels + 256, r"256 to \d+")):
+        with pytest.raises(ValueError, match=f"x: must be whole numbers from 0 to 255, .* got {got}"):
+            models[0](wrong)
     assert result.data(1)["x"].shape == (240, 8, 8, 1)
     assert [run["seed"] for run in result.runs] == [0, 1]
+
+
+def test_another_plug_in_of_the_model_is_noticed(tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text("import flax.linen as nn\n\n\ndef net(spec):\n    return nn.Sequential([nn.Dense(3), nn.relu])\n")
+    data = fedsim.from_arrays(
+        np.eye(6, dtype=np.float32), np.arange(6) % 3, np.arange(6) % 2, np.eye(6), np.arange(6) % 3
+    )
+    keys = {"server__num_rounds": 1, "server__cohort_size": 2, "record__models": True}
+    experiment = fedsim.load({"model": {"name": f"{path}:net"}}, data=data, **keys)
+    result = fedsim.run(experiment, out=tmp_path / "a", progress=False)
+    assert result.model(0, data)(data.x_test).shape == (6, 3)
+    path.write_text(path.read_text().replace("relu", "tanh"))
+    with pytest.raises(ConfigError, match=r"^model\.name: .*net has changed since the run; restore it$"):
+        result.model(0, data)
 
 
 def test_a_model_of_data_in_memory_needs_them_again(tmp_path):
@@ -273,7 +290,7 @@ def test_callbacks_that_have_started_end(tmp_path):
 
 def test_callbacks_may_stop_the_experiment_which_can_be_resumed(result, tmp_path, capsys):
     stops, seen = Early(), Seen()
-    stopped = fedsim.run(TABLES, out=tmp_path / "stopped", progress=False, callbacks=[stops])
+    stopped = fedsim.run(TABLES, out=tmp_path / "stopped", progress=False, callbacks=iter([stops]))
     assert stops.calls == ["start", 0, 2, "end"]
     assert stopped.rounds["round"].unique().sort().to_list() == [0, 2]
     resumed = fedsim.run(TABLES, out=tmp_path / "stopped", progress=False, callbacks=[seen])

@@ -129,7 +129,8 @@ def run(
             raise FedsimError(conflict)
         if not isinstance(experiment, Experiment):
             experiment = load(experiment)
-        for callback in callbacks if isinstance(callbacks, Iterable) else [callbacks]:
+        given = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+        for callback in given:
             if callback is callbacks or not isinstance(callback, Callback):
                 raise ConfigError(f"callbacks: must be a list of fedsim.Callback objects, got {callback!r}")
         plan = prepare(experiment)
@@ -138,7 +139,7 @@ def run(
         path = Path(out) if out is not None else default_folder(experiment)
         is_shown = progress and processes.is_primary()
         with show_progress(path, plan.runs) if is_shown else nullcontext() as bar:
-            shown = [*callbacks, bar] if bar is not None else callbacks
+            shown = [*given, bar] if bar is not None else given
             folder = run_plan(plan, path, shown, force=force, allow_mismatch=allow_mismatch)
         if processes.is_primary():
             results = report.load(folder)

@@ -63,9 +63,14 @@ def test_statistics_start_as_those_of_the_base():
     task = fedsim.classification(Normed(), X[0])
     trained = nonzero(task.init(jax.random.key(0)))
     trained = trained._replace(statistics=jax.tree.map(jnp.square, trained.statistics))
-    adapted = with_adapters(task, rank=1, alpha=1.0, base=by_path(trained))
+    base, mean = by_path(trained), "statistics/batch_stats/BatchNorm_0/mean"
+    adapted = with_adapters(task, rank=1, alpha=1.0, base=base)
     outputs = adapted.outputs(adapted.init(jax.random.key(1)), X)
     np.testing.assert_allclose(outputs, task.outputs(trained, X), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match=rf"must have the array {mean} \(5,\), got"):
+        with_adapters(task, rank=1, alpha=1.0, base={name: base[name] for name in base if name != mean})
+    with pytest.raises(ValueError, match=rf"{mean} must have shape \(5,\), got \(1,\)"):
+        with_adapters(task, rank=1, alpha=1.0, base=base | {mean: np.zeros(1)})
 
 
 def test_gradient_of_one_layer():
@@ -174,6 +179,9 @@ def test_another_base_is_noticed(pretrained, tmp_path):
     with pytest.raises(RunFolderError, match=r"base\.npz has changed since its runs were computed"):
         fedsim.run(tables, out=tmp_path / "run", progress=False)
     with pytest.raises(ConfigError, match=r"adapter\.base: .*base\.npz has changed since the run"):
+        result.model(0)
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"adapter\.base: .*base\.npz: No such file or directory; restore it"):
         result.model(0)
 
 

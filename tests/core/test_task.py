@@ -83,6 +83,12 @@ def predicted(variables, x):
     return (x @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])).argmax(axis=1)
 
 
+def test_evaluation_needs_examples(dataset):
+    task = fedsim.classification(Linear(), dataset.train.x[0])
+    with pytest.raises(ValueError, match="x: must have examples, got none"):
+        fedsim.evaluate(task, task.init(jax.random.key(7)), dataset.x_test[:0], dataset.y_test[:0])
+
+
 @pytest.mark.parametrize("batch_size", [3, 7, 40, 1000])
 def test_evaluation_counts_every_example_once(batch_size, dataset):
     task = fedsim.classification(Linear(), dataset.train.x[0])

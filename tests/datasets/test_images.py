@@ -104,6 +104,11 @@ def test_folders_that_are_not_clear(names, settings, message, tmp_path):
         images(0, **{"path": str(tmp_path)} | settings)
 
 
+def test_levels_of_another_type():
+    with pytest.raises(ConfigError, match=r"^images\.levels: must be a list, .* got 3$"):
+        fedsim.load({"data": {"name": "images"}, "images": {"levels": 3}}).runs()
+
+
 def test_a_broken_file_is_named(tmp_path):
     save(tmp_path, "a/1.png")
     (tmp_path / "a" / "2.jpg").write_text("no image")

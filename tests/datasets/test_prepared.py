@@ -134,9 +134,9 @@ def test_a_damaged_prepared_set_raises_with_its_folder(femnist, femnist_files, k
 @pytest.mark.parametrize("missing", ["tensorflow_datasets", "array_record", "importlib_resources", "PIL"])
 def test_missing_tensorflow_datasets(femnist, femnist_files, monkeypatch, capsys, missing):
     """Decoded data still load; everything else raises a line that says what to install."""
-    half_done = prepared.directory() / ".mnist-x" / "mnist" / "1.0.0"  # of a process that was killed
-    half_done.mkdir(parents=True)
-    (half_done / "dataset_info.json").touch()
+    for name in (".mnist-x/mnist", "mnist (copy)"):  # of a process that was killed, and the user's
+        (prepared.directory() / name / "1.0.0").mkdir(parents=True)
+        (prepared.directory() / name / "1.0.0" / "dataset_info.json").touch()
     monkeypatch.setitem(sys.modules, missing, None)
     assert len(prepared.load("femnist").y) == 8
     assert [info.num_train for info in catalog.list_datasets() if info.name == "femnist"] == [8]

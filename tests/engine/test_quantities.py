@@ -136,7 +136,7 @@ def test_accuracy_after_local_steps_with_whole_batches(tmp_path):
         fedsim.run(without_clients, out=tmp_path / "b", progress=False)
 
 
-def test_a_note_says_why_models_of_the_clients_own_are_not_measured():
+def test_a_note_says_why_models_of_the_clients_own_are_not_measured(tmp_path):
     plan = make_plan(fedsim.load({"client": {"algorithm": "ditto"}}))
     note = "client.algorithm: ditto trains models of the clients' own, which are not measured: "
     assert plan.notes == (note + "test examples of digits belong to no clients",)
@@ -146,6 +146,12 @@ def test_a_note_says_why_models_of_the_clients_own_are_not_measured():
     notes = lambda placement: make_plan(fedsim.load({"data": {"placement": placement}}, data=data, **keys)).notes
     assert notes("host") == (note + "they stay on the host",)
     assert notes("device") == ()
+    (tmp_path / "mine.py").write_text(
+        "import fedsim\n\n\ndef same():\n    return fedsim.Algorithm(personal=lambda state, model: model)\n"
+    )
+    keys |= {"client__algorithm": f"{tmp_path}/mine.py:same", "server__num_rounds": 1}  # without a state
+    with pytest.warns(UserWarning, match="they stay on the host"):
+        fedsim.run(fedsim.load({"data": {"placement": "host"}}, data=data, **keys), out=tmp_path / "a", progress=False)
 
 
 def test_examples_without_a_class_are_refused(tmp_path):

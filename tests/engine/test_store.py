@@ -257,6 +257,18 @@ def test_force_computes_the_named_runs_again(folder, whole):
     check_equal(folder, whole)
 
 
+def test_what_a_later_group_does_not_record_is_kept(folder, whole, tmp_path):
+    """Folders are united by copying their groups."""
+    other = run_plan(plan_of(SEEDS), tmp_path / "other")
+    for group in other.groups():
+        shutil.copytree(group.path, folder.path / "groups" / group.path.name)
+    models = {path.name for path in folder.path.glob("groups/*/models/*")}
+    assert len(models) == len(whole.runs())
+    compute(plan_of([7]), folder.path)
+    assert {path.name for path in folder.path.glob("groups/*/models/*")} == models
+    assert len(folder.groups()) == len(whole.groups()) + len(other.groups()) + 1
+
+
 @pytest.mark.parametrize("text", ["data", "source", "versions", "plug-in"])
 def test_changes_need_allow_mismatch(text, folder, whole, monkeypatch):
     """Complete runs keep their rows; half-done ones start anew if data or plug-ins have changed, else they resume."""

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from fedsim import report
+from fedsim.core.evaluate import PERCENTILES
 from fedsim.report.html.page import write_page
-from fedsim.report.metric import PERCENTILES
 from tests.report.browser import browser, show, until
 from tests.report.pages import make_sweep, read_page
 from tests.report.synthetic import make_folder, run
@@ -246,7 +246,8 @@ def test_two_thousand_runs_of_a_hundred_evaluations(driver, tmp_path):
         for seed in range(10)
     ]
     few = report.load(make_folder(tmp_path / "a", runs))
-    numbers = ("test_accuracy", "test_loss", "corrupted_weight", "backdoor_success", *PERCENTILES)
+    of_clients = [f"accuracy_p{p}" for p in PERCENTILES]
+    numbers = ("test_accuracy", "test_loss", "corrupted_weight", "backdoor_success", *of_clients)
     many = few.table.filter(evaluation=0).join(pl.DataFrame({"at": range(100)}), how="cross")
     noise = np.random.default_rng(0).random((len(numbers), len(many)))
     at = pl.col("at").cast(pl.Int32)

@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from fedsim import report
 from fedsim.report.compare import detection
+from fedsim.report.final import Final
 from fedsim.report.html.contents import contents
 from fedsim.report.metric import DETECTION
 from fedsim.runs import privacy
@@ -36,6 +37,7 @@ def folder(tmp_path) -> RunFolder:
             "accuracy_p10": i / 10,
             "accuracy_p50": 0.5,
             "accuracy_p90": number / 2,
+            "byzantine_excess": None if t == 0 else float(i == number == 1),
         }
         for number in range(2)
         for i, t in enumerate(ROUND_NUMBERS)
@@ -71,11 +73,17 @@ def test_summary(folder):
     assert row["exclusion_recall_mean"] == pytest.approx((0 + 1 / 2) / 2)
     assert row["exclusion_false_positive_rate_mean"] == 0
     assert "epsilon" not in row
-    assert [row[f"accuracy_p{p}_mean"] for p in (10, 50, 90)] == pytest.approx([0.5, 0.5, 0.25])  # of the last round
+    assert [row[f"accuracy_p{p}_mean"] for p in (10, 50, 90)] == pytest.approx([0.5, 0.5, 0.25])
+    assert row["byzantine_excess_mean"] == pytest.approx((0 + 10 / 50) / 2)  # of all rounds
+    (row,) = report.summary(report.load(folder, final=Final("mean", 2)))
+    assert [row[f"accuracy_p{p}_mean"] for p in (10, 50, 90)] == pytest.approx([0.45, 0.5, 0.25])
+    assert row["byzantine_excess_mean"] == pytest.approx(0.1)
+    (table,) = report.accuracy_tables(report.load(folder))
+    assert "ARFL: f was exceeded in up to 10 % of the rounds." in table.notes
 
 
 def test_detection_on_the_page(folder, monkeypatch):
-    """Numbers over rounds as a whole, without curves; no precision if no client was excluded."""
+    """Numbers over rounds as a whole; no precision if no client was excluded."""
     document = contents(report.load(folder))
     (entry,) = document["settings"]
     shown = {name: entry["final"][name]["text"] for name in ("weight_auc", "exclusion_precision", "exclusion_recall")}
@@ -87,6 +95,8 @@ def test_detection_on_the_page(folder, monkeypatch):
     hows = {metric["key"]: metric["how"].rpartition(", ")[2] for metric in document["metrics"]}
     assert set(hows) - set(entry["curves"]) == {metric.name for metric in DETECTION}
     assert (hows["accuracy"], hows["weight_auc"]) == ("after 50 rounds", "over the second half of the rounds")
+    assert entry["final"]["byzantine_excess"]["text"] == "10.00 ± 14.14"
+    assert hows["byzantine_excess"] == "over all rounds"
     monkeypatch.setattr(report.Results, "clients", report.load(folder).clients.with_columns(weight=0.25))
     (row,) = report.summary(report.load(folder))
     assert (row["exclusion_precision_mean"], row["exclusion_recall_mean"]) == (None, 0)

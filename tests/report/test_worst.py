@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedsim import report
-from fedsim.report import style
+from fedsim.report import heatmap, style
 from fedsim.report.heatmap import plot_planes, plot_threat_grids
 from fedsim.report.metric import ACCURACY
 from fedsim.report.worst import narrow, threat_grids, worst_tables
@@ -149,6 +149,15 @@ def test_heat_maps_show_every_number(results):
         [f"{v:.0f}" for rule in ("fedavg", "median", "arfl") for v in (90, *(expected(rule, s) for s in SHARES))]
     ]
     assert [len(panel) for panel in numbers_of(drawn)["accuracy_by_attack"]] == [3 * (1 + 4 + 1)] * 2
+
+
+def test_names_of_data_are_parts_of_file_names(tmp_path, monkeypatch):
+    letters = [keys | {"data.name": "tfds", "tfds.name": "emnist/letters"} for keys in runs()]
+    for name in ("_plot_by_attack", "_plot_worst"):
+        monkeypatch.setattr(heatmap, name, lambda grid: None)
+    drawn = plot_threat_grids(report.load(make_folder(tmp_path / "a", runs() + letters, accuracy)))
+    places = itertools.product(("by", "worst"), ("digits", "emnist-letters"))
+    assert set(drawn) == {f"accuracy_{which}_attack_{data}" for which, data in places}
 
 
 def test_planes_of_a_swept_number(tmp_path):

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -126,9 +127,9 @@ def test_with_other_settings(key, name, values):
     CHECKS[key](find(key, name).make(**values), seed=1, skip=skip)
 
 
-IMAGE, TEXT = DataSpec("image", "classes", 4, (18, 18, 1), "uint8"), DataSpec("text", "classes", 6, (5,), "int8")
-VECTOR = DataSpec("vector", "classes", 4, (5,), "float32")
-NUMBERS = DataSpec("vector", "numbers", 0, (5,), "float32", (2,))
+IMAGE, TEXT = DataSpec("image", 4, (18, 18, 1), "uint8"), DataSpec("text", 6, (5,), "int8")
+VECTOR = DataSpec("vector", 4, (5,), "float32")
+NUMBERS = DataSpec("vector", 0, (5,), "float32", (2,))
 
 
 @pytest.mark.parametrize(
@@ -181,6 +182,10 @@ def test_data_sets_and_partitions(text):
 
 def test_data_sets_from_arrays():
     testing.check_dataset(make_dataset())
+    dataset = make_dataset()
+    no_test = replace(dataset, x_test=dataset.x_test[:0], y_test=dataset.y_test[:0])
+    with pytest.raises(AssertionError, match="y_test must have at least one example"):
+        testing.check_dataset(no_test)
     x = np.zeros((6, 4), np.int8)
     y = np.arange(12).reshape(6, 2)
     testing.check_dataset(fedsim.from_arrays(x, y, [0, 0, 1, 1, 2, 2], x, y, inputs="text", test_client_ids=[0] * 6))

@@ -14,6 +14,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "msgspec", "polars", "orb
 EXTRAS = (  # packages that only some features need: module, extra, feature
     ("tensorflow_datasets", "data", "preparing CIFAR-10, MNIST, FEMNIST and the like"),
     ("datasets", "huggingface", 'data.name = "huggingface"'),
+    ("dp_accounting", "privacy", "epsilon of norm_clipping"),
     ("vl_convert", "html", "fedsim report --format html"),
     ("tensorboardX", "tensorboard", "fedsim run --log tensorboard"),
     ("wandb", "wandb", "fedsim run --log wandb"),

@@ -35,7 +35,7 @@ def has_clients(values: Mapping[str, Any]) -> bool:
         except (OSError, zipfile.BadZipFile):  # found when the data are loaded
             return False
     if name == "images":
-        return "client" in values.get("images.levels", ())
+        return "client" in str(values.get("images.levels"))  # which is not checked yet
     return name in WITH_CLIENTS or bool(values.get(f"{name.rpartition(':')[2]}.client"))
 
 

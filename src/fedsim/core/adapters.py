@@ -56,15 +56,16 @@ def with_adapters(
     def is_trained(name: str) -> bool:
         return name.endswith(FACTORS[factors]) or any(fnmatchcase(name, pattern) for pattern in whole)
 
-    initial, _ = jax.jit(init_all)(jax.random.key(0))
+    initial, statistics = jax.jit(init_all)(jax.random.key(0))
     _check(initial, rank, whole)
-    known = {} if base is None else _matching(initial, base, is_trained)
+    stored = {f"statistics/{name}": value for name, value in flatten_dict(statistics or {}, sep="/").items()}
+    known = {} if base is None else _matching(initial | stored, base, is_trained)
 
     def init(key: Array) -> Variables:
         params, statistics = init_all(key)
-        if base is not None and statistics:
-            named = flatten_dict(statistics, sep="/")
-            statistics = unflatten_dict({name: base.get(f"statistics/{name}", named[name]) for name in named}, sep="/")
+        if statistics:
+            named = flatten_dict(statistics, sep="/").items()
+            statistics = unflatten_dict({name: known.get(f"statistics/{name}", a) for name, a in named}, sep="/")
         return Variables(
             {name: known.get(name, value) for name, value in params.items() if is_trained(name)}, statistics
         )

@@ -29,6 +29,8 @@ def evaluate(task: Task, variables: Variables, x: TestArray, y: TestArray, batch
     """
     x, y = jnp.asarray(x), jnp.asarray(y)
     num_examples = x.shape[0]
+    if not num_examples:
+        raise ValueError("x: must have examples, got none")
     batch_size = min(batch_size, num_examples)
 
     def batch_metrics(start: Array) -> Metrics:

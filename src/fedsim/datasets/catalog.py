@@ -84,7 +84,7 @@ def list_datasets() -> list[DatasetInfo]:
     directory = prepared.directory()
     paths = [path for depth in ("*/*", "*/*/*") for path in directory.glob(f"{depth}/dataset_info.json")]
     names = sorted(str(path.parent.parent.relative_to(directory)) for path in paths)
-    others = [name for name in names if not name.startswith(".")]  # which is being prepared
+    others = filter(prepared.NAME.fullmatch, names)  # others are being prepared, or of other programs
     raw = digits.digits(seed=0)
     bundled = DatasetInfo("digits", "comes with fedsim", None, len(raw.y), len(raw.y_test))
     return [bundled, *(_read_info(name) for name in dict.fromkeys((*PREPARED, *others)))]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.datasets.natural_clients import ClientExamples, concatenate_clients
+from fedsim.datasets.portions import empty
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError, import_extra, pip_install, reason
 
@@ -50,7 +51,8 @@ def first_tokens(name: str, texts: Sequence[str], window: int, tokenizer: str) -
     Shorter texts start with padding, a token after all others. Raises `DataError` if the tokenizer cannot be read.
     """
     encode, size, _ = _tokens(tokenizer) if tokenizer else _characters(texts)
-    x = np.full((len(texts), window), size, np.min_scalar_type(-size - 1))  # signed, since uint8 means pixels
+    x = empty((len(texts), window), np.min_scalar_type(-size - 1))  # signed, since uint8 means pixels
+    x[:] = size
     num_cut = 0
     for row, text in zip(x, texts, strict=True):
         ids = encode(text)

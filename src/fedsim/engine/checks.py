@@ -49,7 +49,7 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
 
 def note_own_models(config: Config, dataset: FederatedDataset, layout: Layout) -> list[str]:
     """A remark if the algorithm trains models of the clients' own that are not evaluated, and why."""
-    if not build.has_own_models(config) or (dataset.num_test_clients and not layout.buffer_clients):
+    if not build.has_own_models(config) or (dataset.num_test_clients and not layout.buffer_examples):
         return []
     no_clients = f"test examples of {dataset.name} belong to no clients"
     reason = "they stay on the host" if dataset.num_test_clients else no_clients

@@ -17,7 +17,7 @@ from fedsim.core.contracts import Aggregator, Algorithm, Attack, PreAggregator
 from fedsim.core.corrupt import Corruption
 from fedsim.core.require import type_name
 from fedsim.core.types import HParams
-from fedsim.errors import ConfigError, FedsimError
+from fedsim.errors import ConfigError, FedsimError, describe_os_error
 
 MAX_MESSAGE_LENGTH = 300
 TRACED = "a number that is traced, as Traced settings and reports are;"
@@ -129,4 +129,12 @@ def plugin_files(configs: Collection[Config]) -> dict[str, str]:
     """{name: digest} of the files of all plug-ins, and of arrays, that `configs` name."""
     digests = {plugin.name: plugin.digest or "" for plugin in sorted(plugins(configs), key=lambda plugin: plugin.name)}
     bases = sorted({config.adapter.base for config in configs} - {""})
-    return digests | {base: f"{zlib.crc32(Path(base).expanduser().read_bytes()):08x}" for base in bases}
+    return digests | {base: base_digest(base) for base in bases}
+
+
+def base_digest(path: str) -> str:
+    """The digest of the arrays' file `adapter.base`. Raises `ConfigError` if it cannot be read."""
+    try:
+        return f"{zlib.crc32(Path(path).expanduser().read_bytes()):08x}"
+    except OSError as error:
+        raise ConfigError(f"adapter.base: {describe_os_error(error)}; restore it") from None

@@ -111,7 +111,7 @@ class Inputs:
             "measure": (functions.measure, (states, runs.hparams, shared.frozen, evaluation)),
         }
         has_own_models = build.has_own_models(self.group.configs[0])
-        if has_own_models and evaluation.clients is not None and not self.group.layout.buffer_clients:
+        if has_own_models and evaluation.clients is not None and not self.group.layout.buffer_examples:
             programs["personal"] = functions.personal, (states, shared, runs, evaluation)
         if evaluation.backdoors is not None:
             programs["success"] = functions.success, (states, shared.frozen, runs.trigger_ids, evaluation.backdoors)

@@ -25,11 +25,9 @@ from fedsim.report.names import count
 from fedsim.runs import legacy
 from fedsim.runs.files import has_checkpoint
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.groups import ROUNDS, GroupFolder, Record
+from fedsim.runs.groups import ADDED, CLIENTS, ROUNDS, GroupFolder, Record, has_all_of
 from fedsim.runs.sweep import section_name
 
-ADDED = ("models", "data", "classes", "local_steps")  # what runs may record besides, by keys of `record`
-CLIENTS = ("none", "evaluated", "all")  # values of record.clients, each with all that the one before it has
 log = logging.getLogger("fedsim")
 
 
@@ -119,8 +117,9 @@ def _find_missing(
                 f"{path}: its runs have {run[ROUNDS]} rounds, and models are those after the last one; {ELSEWHERE}"
             )
         longest = max(num_rounds, run[ROUNDS])
+        again = _merge(config, run, longest, config.record.final_states)
         if force:
-            missing[position] = replace(config, server=replace(config.server, num_rounds=longest))
+            missing[position] = again
             continue
         if group not in changes:
             edited = [name for name, digest in group.record.files.items() if files.get(name, digest) != digest]
@@ -131,11 +130,11 @@ def _find_missing(
                 f"{path}: {changed} has changed since its runs were computed; restore it, add --allow-mismatch to "
                 f"compute only missing runs with the new one, or {ELSEWHERE}"
             )
-        if (is_recorded := _records(run, config)) and completed[group] >= num_rounds:
+        if (is_recorded := has_all_of(run, flatten(config))) and completed[group] >= num_rounds:
             continue
         has_no_states = completed[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
         if not is_recorded or changed or has_no_states:
-            missing[position] = _merge(config, run, longest, config.record.final_states)
+            missing[position] = again
         else:
             resumed[group] = max(longest, resumed.get(group, 0))
     return missing, resumed
@@ -158,17 +157,11 @@ def _latest(
     return latest
 
 
-def _records(run: Mapping[str, Any], config: Config) -> bool:
-    """Whether the stored `run` has all that `config` records, except final states."""
-    value = lambda key: getattr(config.record, key)
-    has_added = all(not value(key) or value(key) == run.get(f"record.{key}") for key in ADDED)
-    return has_added and CLIENTS.index(run["record.clients"]) >= CLIENTS.index(config.record.clients)
-
-
 def _merge(config: Config, run: Mapping[str, Any], num_rounds: int, final_states: bool) -> Config:
     """The configuration with these rounds, which also records what the stored `run` does."""
     record = config.record
-    recorded = {key: getattr(record, key) or run.get(f"record.{key}", getattr(record, key)) for key in ADDED}
+    names = [key.removeprefix("record.") for key in ADDED]
+    recorded = {name: getattr(record, name) or run.get(f"record.{name}", getattr(record, name)) for name in names}
     clients = max(record.clients, run["record.clients"], key=CLIENTS.index)
     record = replace(record, clients=clients, final_states=final_states, **recorded)
     return replace(config, server=replace(config.server, num_rounds=num_rounds), record=record)

@@ -8,11 +8,12 @@ import jax
 import numpy as np
 
 from fedsim.config.components import unflatten
+from fedsim.config.registry import find
 from fedsim.config.schema import Config
 from fedsim.core.types import FederatedDataset, Variables
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
-from fedsim.engine.factories import plugin_files
+from fedsim.engine.factories import base_digest
 from fedsim.engine.model import make_task, model_shapes
 from fedsim.errors import ConfigError
 from fedsim.runs.arrays import by_path, from_paths
@@ -40,10 +41,15 @@ class TrainedModel:
         x, feature = np.asarray(x), self.dataset.spec.shape
         if x.shape[1:] != feature or not len(x):
             raise ValueError(f"x: must have the shape [M, {', '.join(map(str, feature))}], got {list(x.shape)}")
-        if self.dataset.spec.dtype == "uint8" and not np.issubdtype(x.dtype, np.integer):
-            raise ValueError(f"x: must be whole numbers from 0 to 255, as `dataset.x_test` has them, got {x.dtype}")
+        dtype = np.dtype(self.dataset.spec.dtype)
+        if dtype.kind in "iu":
+            low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+            got = f"{x.min()} to {x.max()}" if x.dtype.kind in "iu" else x.dtype
+            if x.dtype.kind not in "iu" or x.min() < low or x.max() > high:
+                wanted = f"whole numbers from {low} to {high}, as `dataset.x_test` has them"
+                raise ValueError(f"x: must be {wanted}, got {got}")
         parts = (x[start : start + BATCH_SIZE] for start in range(0, len(x), BATCH_SIZE))
-        cast = lambda part: part.astype(self.dataset.spec.dtype)
+        cast = lambda part: part.astype(dtype)
         return np.concatenate([np.asarray(self._outputs(self.variables, cast(part))) for part in parts])
 
     @property
@@ -64,14 +70,20 @@ class TrainedModel:
 def load_model(run: StoredRun, data: FederatedDataset | None = None) -> TrainedModel:
     """The final model of a stored run; `data` is the data set that the run was given, if it was given one.
 
-    Raises `RunFolderError` if the model was not saved, and `ConfigError` if the data are other ones than in the run.
+    Raises `RunFolderError` if the model was not saved, and `ConfigError` if the data, the plug-in of the model or the
+    arrays that it started with are other ones than in the run.
     """
     arrays = run.read_model()
     config = unflatten({key: tuple(value) if isinstance(value, list) else value for key, value in run.keys.items()})
     if data is None and run.keys.get("arrays.path") == "":
         raise ConfigError("data: must be the data set in memory that `fedsim.load` got, but is missing")
-    if (base := config.adapter.base) and plugin_files([config])[base] != run.group.record.files[base]:
-        raise ConfigError(f"adapter.base: {base} has changed since the run; restore it")
+    model, base = config.model.name, config.adapter.base
+    for key, name, digest in (
+        ("model.name", model, find("model.name", model).digest),
+        ("adapter.base", base, base_digest(base) if base else None),
+    ):
+        if digest not in (None, run.group.record.files.get(name)):
+            raise ConfigError(f"{key}: {name} has changed since the run; restore it")
     dataset = load_dataset(config, data)
     if dataset_digest(dataset) != run.group.record.data:
         raise ConfigError("data: must be the data set of the run, but other examples were loaded")

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fedsim.report.choose import selection_notes
-from fedsim.report.compare import byzantine_excess
 from fedsim.report.final import Final
-from fedsim.report.metric import BACKDOOR, LOSS, Metric
+from fedsim.report.metric import BACKDOOR, EXCESS, LOSS, Metric
 from fedsim.report.names import data_name, scenario_parts
 from fedsim.report.privacy import privacy_notes
 from fedsim.report.results import Results
@@ -48,11 +47,10 @@ def _data_set_table(results: Results, data: str, metric: Metric) -> Table:
 def _excess_notes(results: Results, names: dict[Setting, str], settings: Sequence[Setting]) -> list[str]:
     """Which rules assumed fewer corrupted clients than some cohort had."""
     largest: dict[str, float] = {}
-    shares = byzantine_excess(results.table)
     for setting in settings:
-        if share := shares.get(setting.position):
+        if share := results.number(setting, EXCESS)["mean"]:
             largest[names[setting]] = max(share, largest.get(names[setting], 0.0))
-    rules = [f"{row}: f was exceeded in up to {100 * share:.0f} % of the rounds" for row, share in largest.items()]
+    rules = [f"{row}: f was exceeded in up to {share:.0f} % of the rounds" for row, share in largest.items()]
     return [f"{'; '.join(rules)}."] if rules else []
 
 

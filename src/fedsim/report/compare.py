@@ -85,14 +85,12 @@ def over_rounds(table: pl.DataFrame, metric: Metric) -> pl.DataFrame:
     return compare(values, "round")
 
 
-def byzantine_excess(table: pl.DataFrame) -> dict[int, float]:
-    """By setting, the share of all rounds in which more of a cohort were corrupted than f; none without an f."""
-    passed = table.with_columns(col("round").diff().over("run").alias("rounds")).filter(col("evaluation") > 0)
-    share = (col("byzantine_excess") * col("rounds")).sum() / col("rounds").sum()
-    known = passed.group_by("setting").agg(
-        pl.when(col("byzantine_excess").null_count() == 0).then(share).alias("share")
-    )
-    return dict(known.drop_nulls().iter_rows())
+def byzantine_excess(table: pl.DataFrame) -> pl.DataFrame:
+    """A row a run: the share of all rounds in which more of the cohort were corrupted than f; null without an f."""
+    excess, rounds = col("byzantine_excess"), col("round").diff()
+    is_known = excess.filter(col("evaluation") > 0).null_count() == 0
+    share = pl.when(is_known).then((excess * rounds).sum() / rounds.sum()).fill_nan(None)
+    return table.group_by("run").agg(share.alias("byzantine_excess"))
 
 
 def detection(clients: pl.DataFrame) -> pl.DataFrame:

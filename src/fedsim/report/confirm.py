@@ -33,8 +33,8 @@ def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
 
     Settings without other runs are left out, with a note. Raises `ConfigError` if there are no runs of either kind.
     """
-    position, wanted = ("data.seed", "seed").index(key), {*values}
-    is_wanted = lambda draw: draw[position] in wanted
+    position = ("data.seed", "seed").index(key)
+    is_wanted = lambda draw: draw[position] in values
     shown, left_out = [], []
     names = row_names(results.settings)
     for setting in results.settings:

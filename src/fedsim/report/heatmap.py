@@ -30,7 +30,7 @@ def plot_threat_grids(results: Results) -> dict[str, "Figure"]:
     figures = {}
     for grid in threat_grids(results):
         data = "" if len(data_sets(results.settings)) == 1 else f"_{grid.data}"
-        suffix = data + file_part("".join(f"_{key}={value}" for key, value in grid.data_values))
+        suffix = file_part(data + "".join(f"_{key}={value}" for key, value in grid.data_values))
         figures[f"{grid.metric.name}_by_attack{suffix}"] = _plot_by_attack(grid)
         figures[f"{grid.metric.name}_worst_attack{suffix}"] = _plot_worst(grid)
     return figures

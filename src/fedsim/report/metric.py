@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
-
 
 @dataclass(frozen=True)
 class Metric:
@@ -48,16 +46,22 @@ ACCURACY = Metric("accuracy", "Test accuracy")
 LOSS = Metric("loss", "Test loss", higher_is_better=False, is_percentage=False)
 BACKDOOR = Metric("backdoor_success", "Backdoor success", higher_is_better=False)
 CORRUPTED_WEIGHT = Metric("corrupted_weight", "Weight of corrupted clients", higher_is_better=False)
-CLIENTS = ("10th percentile of clients", "median client", "90th percentile of clients")
+EXCESS = Metric("byzantine_excess", "Rounds with more corrupted clients than f", higher_is_better=False)
+"""Of a whole run, by `compare.byzantine_excess`; at an evaluation, of the rounds since the one before."""
+OF_CLIENTS = (
+    Metric("accuracy_p10", "Accuracy, 10th percentile of clients"),
+    Metric("accuracy_p50", "Accuracy, median client"),
+    Metric("accuracy_p90", "Accuracy, 90th percentile of clients"),
+)
 METRICS = (
     ACCURACY,
     LOSS,
     Metric("validation_accuracy", "Validation accuracy"),
     Metric("validation_loss", "Validation loss", higher_is_better=False, is_percentage=False),
     CORRUPTED_WEIGHT,
-    Metric("byzantine_excess", "Rounds with more corrupted clients than f", higher_is_better=False),
+    EXCESS,
     BACKDOOR,
-    *(Metric(name, f"Accuracy, {which}") for name, which in zip(PERCENTILES, CLIENTS, strict=True)),
+    *OF_CLIENTS,
 )
 DETECTION = (
     Metric("weight_auc", "AUC of weights"),

@@ -11,10 +11,10 @@ import polars as pl
 from polars import col
 
 from fedsim.errors import ConfigError
-from fedsim.report.compare import SPLIT, compare, count_runs, detection, differences, finals, units
+from fedsim.report.compare import SPLIT, byzantine_excess, compare, count_runs, detection, differences, finals, units
 from fedsim.report.final import LAST, Final
 from fedsim.report.keys import Run, hashable
-from fedsim.report.metric import ACCURACY, BACKDOOR, DETECTION, LOSS, Metric
+from fedsim.report.metric import ACCURACY, BACKDOOR, DETECTION, EXCESS, LOSS, Metric
 from fedsim.report.names import SweptValues, percent, scenario_name
 from fedsim.report.settings import Scenario, Setting
 from fedsim.runs.folder import RunFolder, StoredRun, read_rows
@@ -205,8 +205,10 @@ class Results:
         """By position of the setting, of `self.table` or `self.explored`."""
         key = id(table), metric
         if key not in self._known:
-            if metric in DETECTION:
-                table = table.join(self.detection, on="run", how="left", maintain_order="left")
+            of_runs = byzantine_excess(table) if metric == EXCESS else self.detection if metric in DETECTION else None
+            if of_runs is not None:
+                kept = table.drop(metric.column, strict=False)
+                table = kept.join(of_runs, on="run", how="left", maintain_order="left")
             values = finals(table, metric, self.final)
             joined = compare(values).join(count_runs(values), on="setting")
             self._known[key] = {row["setting"]: row for row in joined.iter_rows(named=True)}

@@ -2,10 +2,7 @@
 
 from typing import Any
 
-from polars import col
-
-from fedsim.report.compare import byzantine_excess
-from fedsim.report.metric import BACKDOOR, DETECTION, PERCENTILES, Metric
+from fedsim.report.metric import BACKDOOR, DETECTION, EXCESS, OF_CLIENTS, Metric
 from fedsim.report.names import format_values
 from fedsim.report.privacy import largest_epsilons
 from fedsim.report.results import Results
@@ -20,10 +17,6 @@ def summary(results: Results) -> list[dict[str, Any]]:
 
     It has columns of all metrics, empty for those that do not apply.
     """
-    excess = byzantine_excess(results.table)
-    last = col(PERCENTILES).filter(col("evaluation") == col("evaluation").max())
-    percentiles = results.table.group_by("setting").agg(last.mean(), last.null_count().name.suffix("_missing"))
-    of_clients = {row["setting"]: row for row in percentiles.iter_rows(named=True)}
     largest, _ = largest_epsilons(results, {setting: setting for setting in results.settings})
     metrics = dict.fromkeys(results.metric(data) for data in data_sets(results.settings))
     backdoor = [BACKDOOR] if results.with_backdoor else []
@@ -36,7 +29,7 @@ def summary(results: Results) -> list[dict[str, Any]]:
             for name in ("mean", "std"):
                 value = _number(results, setting, metric, name) if is_shown else None
                 numbers[f"final_{metric.name}_{name}"] = value
-        clients = of_clients[setting.position]
+        means = {f"{m.name}_mean": _number(results, setting, m, "mean") for m in (*DETECTION, EXCESS, *OF_CLIENTS)}
         rows.append(
             {
                 **{name: getattr(setting, name) for name in FIELDS},
@@ -45,9 +38,7 @@ def summary(results: Results) -> list[dict[str, Any]]:
                 "final": str(results.final),
                 **{name: counts[name] for name in ("num_splits", "num_runs", "num_diverged", "num_skipped")},
                 **numbers,
-                **{f"{metric.name}_mean": _number(results, setting, metric, "mean") for metric in DETECTION},
-                "byzantine_excess_mean": excess.get(setting.position),
-                **{f"{p}_mean": None if clients[f"{p}_missing"] else clients[p] for p in PERCENTILES},
+                **means,
                 **({name: largest.get(setting, {}).get(name) for name in EPSILONS} if largest else {}),
             }
         )

@@ -25,7 +25,7 @@ import polars as pl
 from fedsim.errors import RunFolderError, describe_os_error
 from fedsim.runs import legacy
 from fedsim.runs.files import write_atomically
-from fedsim.runs.groups import INDEX, ROUNDS, GroupFolder, Record
+from fedsim.runs.groups import INDEX, ROUNDS, GroupFolder, Record, has_all_of
 from fedsim.runs.locks import lock
 from fedsim.runs.schemas import SCHEMAS
 
@@ -130,16 +130,17 @@ class RunFolder:
         return GroupFolder(self.path / "groups" / name)
 
     def remove_superseded(self) -> None:
-        """Deletes the groups of whose runs all have been computed again since, unless a process works on them."""
-        newer: dict[str, int] = {}  # rounds of the runs of complete groups
+        """Deletes groups whose runs later ones all have, with all that they record, unless a process works on them."""
+        newer: dict[str, list[dict[str, Any]]] = {}  # the rows of each run in later groups that are complete
+        is_newer = lambda new, run: new[ROUNDS] >= run[ROUNDS] and has_all_of(new, run)
         for group in reversed(self.groups()):
-            ids = [run["id"] for run in group.record.runs]
-            if all(newer.get(id_, -1) >= group.num_rounds for id_ in ids):
+            if all(any(is_newer(new, run) for new in newer.get(run["id"], ())) for run in group.record.runs):
                 with group.lock() as is_ours:
                     if is_ours:
                         group.remove()
             elif group.is_complete():
-                newer |= dict.fromkeys(ids, group.num_rounds)
+                for run in group.record.runs:
+                    newer.setdefault(run["id"], []).append(run)
 
     def runs(self) -> list[StoredRun]:
         """Its runs in the order in which they were added; of a run that several groups have, the longest complete one.

@@ -22,6 +22,8 @@ from fedsim.runs.sweep import split_common
 
 INDEX = "group.json"
 ROUNDS = "server.num_rounds"
+ADDED = ("record.models", "record.data", "record.classes", "record.local_steps")  # what runs may record besides
+CLIENTS = ("none", "evaluated", "all")  # values of record.clients, each with all that the one before it has
 DAMAGED = (msgspec.DecodeError, ValueError)
 REMEDY = "delete its folder and run again, which computes its runs again"
 
@@ -62,6 +64,12 @@ class Completion(msgspec.Struct, frozen=True):
     seconds_compiling: float = 0.0
     """Of all its rounds, but for those before an interruption."""
     seconds_running: float = 0.0
+
+
+def has_all_of(run: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the row of a run records all that another one does, except final states."""
+    has_added = all(not other[key] or other[key] == run.get(key) for key in ADDED if key in other)
+    return has_added and CLIENTS.index(run["record.clients"]) >= CLIENTS.index(other["record.clients"])
 
 
 class RowFile(NamedTuple):

@@ -56,7 +56,7 @@ def _offsets(dataset: FederatedDataset) -> None:
 def _labels(dataset: FederatedDataset) -> None:
     require.true(dataset.num_classes >= 0, f"num_classes must be >= 0, got {dataset.num_classes}")
     for name, y in (("y", dataset.train.y), ("y_test", dataset.y_test)):
-        if dataset.num_classes:
+        if dataset.num_classes and y.size:
             is_class = y.min() >= 0 and y.max() < dataset.num_classes
             require.true(is_class, f"{name} must be from 0 to {dataset.num_classes - 1}, got {y.min()} to {y.max()}")
 

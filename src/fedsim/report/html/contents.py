@@ -11,7 +11,7 @@ from fedsim.report.accuracy import draws_text, final_text
 from fedsim.report.compare import over_rounds
 from fedsim.report.html.clients import client_weights
 from fedsim.report.html.commands import commands, setting_tomls
-from fedsim.report.metric import DETECTION, METRICS, Metric
+from fedsim.report.metric import DETECTION, EXCESS, METRICS, Metric
 from fedsim.report.names import count, data_name, format_values, percent, threat_name
 from fedsim.report.privacy import privacy_notes
 from fedsim.report.results import Results
@@ -55,7 +55,8 @@ def contents(results: Results) -> Json:
         entry["scenario"] = " ".join(filter(None, parts))
     is_one = all(len(setting.runs) == 1 for setting in settings)
     spread = "one seed" if is_one else f"mean ± standard deviation over {draws_text(s.draws for s in settings)}"
-    when = final_text(settings, results.final)
+    whens = dict.fromkeys(metrics, final_text(settings, results.final))
+    whens |= dict.fromkeys(DETECTION, "over the second half of the rounds") | {EXCESS: "over all rounds"}
     notes = [*results.remarks, *results.notes, *privacy_notes(results, names)]
     notes += ["†: runs have diverged."] if any(entry["diverged"] for entry in described) else []
     return {
@@ -65,7 +66,7 @@ def contents(results: Results) -> Json:
         "unit": "split" if any(len(setting.splits) > 1 for setting in settings) else "seed",
         "metrics": [
             {"key": m.name, "label": m.label, "higher": m.higher_is_better, "log": not m.is_percentage}
-            | {"how": f"{spread}, {'over the second half of the rounds' if m in DETECTION else when}"}
+            | {"how": f"{spread}, {whens[m]}"}
             for m in metrics
         ],
         "rows": list(rules),
