@@ -16,7 +16,6 @@ fedsim's. Missing environments are created from `requirements/`.
 import argparse
 import json
 import os
-import platform
 import re
 import statistics
 import subprocess
@@ -39,6 +38,7 @@ import fedsim
 from fedsim.core.client import num_batches
 from fedsim.core.keys import RoundKeys
 from fedsim.core.local import random_order
+from fedsim.engine import devices
 
 HERE = Path(__file__).resolve().parent
 TOLERANCE = 1e-3  # of the length of round 0's update
@@ -225,7 +225,7 @@ def line(
         "samples_per_second": round(float(samples) / median),
         "rounds": rounds,
         "seconds_per_round": [round(s, 6) for s in seconds],
-        "device": processor(),
+        "device": devices.describe()["kind"],
         "cpu_count": os.cpu_count(),
         "versions": results[0]["versions"],
         "command": measure.command(),
@@ -260,13 +260,6 @@ def table(lines: list[dict[str, Any]]) -> str:
         ratios = [f"{median[name, peer] / fedsim:.2f}" if (name, peer) in median else "" for peer in peers]
         rows.append([name, f"{fedsim:.3g} s", *ratios])
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, *rows])
-
-
-def processor() -> str:
-    """The processor's name."""
-    info = Path("/proc/cpuinfo")
-    named = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.is_file() else []
-    return named[0].split(":", 1)[1].strip() if named else platform.processor() or platform.machine()
 
 
 def log(message: str) -> None:

@@ -14,17 +14,16 @@ from types import FrameType
 
 INTERRUPTED = 130  # exit code
 RETRY_SECONDS = 0.02
-MODULES = ("fedsim", "fedsim.cli")  # those that `python -m` runs as the program
 _message = "fedsim: interrupted"
 _raises = False
 
 
 def is_program() -> bool:
-    """Whether this process is `fedsim`, `python -m fedsim` or `python -m fedsim.cli`."""
+    """Whether this process is `fedsim` or `python -m fedsim`."""
     program = sys.argv[0] if sys.argv else ""
     if program == "-m":  # while the package is imported
         arguments = sys.orig_argv[sys.orig_argv.index("-m") + 1 :] if "-m" in sys.orig_argv else []
-        return arguments[:1] != [] and arguments[0] in MODULES
+        return arguments[:1] == ["fedsim"]
     return os.path.splitext(os.path.basename(program))[0] == "fedsim"
 
 

@@ -89,7 +89,7 @@ def test_equal_updates_and_single_clients_are_kept():
 def test_the_last_matrix_is_the_output_layer_of_built_in_models(name):
     """Of `char_lstm` only with a part of its path: its embedding comes last."""
     is_text = name == "char_lstm"
-    spec = DataSpec("text" if is_text else "image", "classes", 7, (5,) if is_text else (32, 32, 3), "uint8")
+    spec = DataSpec("text" if is_text else "image", 7, (5,) if is_text else (32, 32, 3), "uint8")
     model = getattr(models, name)(spec)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, *spec.shape), spec.dtype)))
     leaves = jax.tree_util.tree_leaves_with_path(shapes["params"])

@@ -11,12 +11,12 @@ from fedsim import interrupts
 from tests.cli.test_main import SMALL
 
 
-@pytest.mark.parametrize(("module", "seconds"), [("fedsim.cli", 0.2), ("fedsim", 1.0)])
-def test_the_program_exits_at_once_before_runs_start(module, seconds, tmp_path):
+@pytest.mark.parametrize("seconds", [0.2, 1.0])
+def test_the_program_exits_at_once_before_runs_start(seconds, tmp_path):
     config = tmp_path / "small.toml"
     config.write_text(SMALL.replace("num_rounds = 2", "num_rounds = 1000000"))
     process = subprocess.Popen(
-        [sys.executable, "-m", module, "run", str(config), "--out", str(tmp_path / "out")],
+        [sys.executable, "-m", "fedsim", "run", str(config), "--out", str(tmp_path / "out")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -85,7 +85,7 @@ def test_ignoring_ctrl_c_is_kept():
     [
         ("/usr/bin/fedsim", [], True),
         ("-m", ["python", "-m", "fedsim", "run"], True),
-        ("-m", ["python", "-X", "dev", "-m", "fedsim.cli"], True),
+        ("-m", ["python", "-X", "dev", "-m", "fedsim"], True),
         ("-m", ["python", "-m", "pytest"], False),
         ("my_study.py", ["python", "my_study.py", "-m", "fedsim"], False),
         ("", ["python"], False),

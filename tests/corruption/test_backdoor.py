@@ -12,7 +12,7 @@ from fedsim.testing.tiny import join_clients
 from tests.conftest import run_toml
 
 KEY = jax.random.key(3)
-SPEC = DataSpec("image", "classes", 4, (5, 6, 2), "uint8")
+SPEC = DataSpec("image", 4, (5, 6, 2), "uint8")
 CORNERS = {  # (row, column) -> whether the trigger, of two pixels a side, is there
     "top_left": lambda i, j: i < 2 and j < 2,
     "top_right": lambda i, j: i < 2 and j >= 4,
@@ -42,7 +42,7 @@ def make_data(dtype, num_clients=6, size=300):
 @pytest.mark.parametrize(("dtype", "shade"), [("uint8", 204), ("float32", np.float32(0.8))])
 @pytest.mark.parametrize("corner", CORNERS)
 def test_poisoned_images_have_the_trigger_and_its_label(corner, dtype, shade):
-    spec = DataSpec("image", "classes", 4, SPEC.shape, dtype)
+    spec = DataSpec("image", 4, SPEC.shape, dtype)
     data, corruption = make_data(dtype), backdoor(target=2, rate=0.3, size=2, value=0.8, corner=corner)
     after = fedsim.corrupt(corruption, KEY, data, spec, 2)
     data, after = (jax.tree.map(np.asarray, arrays) for arrays in (data, after))
@@ -64,11 +64,11 @@ def test_poisoned_images_have_the_trigger_and_its_label(corner, dtype, shade):
 @pytest.mark.parametrize(
     ("corruption", "spec", "message"),
     [
-        (backdoor(), DataSpec("vector", "classes", 3, (5,), "float32"), "inputs must be .*got vector of float32"),
-        (backdoor(), DataSpec("image", "numbers", 0, (5, 5, 1), "uint8"), "targets must be classes, got numbers"),
+        (backdoor(), DataSpec("vector", 3, (5,), "float32"), "inputs must be .*got vector of float32"),
+        (backdoor(), DataSpec("image", 0, (5, 5, 1), "uint8"), "targets must be classes, got numbers"),
         (
             backdoor(),
-            DataSpec("image", "classes", 4, (5, 5, 1), "uint8", (2,)),
+            DataSpec("image", 4, (5, 5, 1), "uint8", (2,)),
             r"one label, got labels of shape \(2,\)",
         ),
         (backdoor(size=6), SPEC, "^size: must be at most 5, .*got 6"),
@@ -142,7 +142,7 @@ def test_a_run_without_a_backdoor_has_no_success(folder):
 
 
 def test_texts_end_with_the_phrase():
-    spec, texts = DataSpec("text", "classes", 4, (6,), "int8"), np.arange(120, dtype=np.int8).reshape(20, 6) % 50
+    spec, texts = DataSpec("text", 4, (6,), "int8"), np.arange(120, dtype=np.int8).reshape(20, 6) % 50
     y = np.arange(20, dtype=np.int32) % 4
     data = join_clients(jnp.asarray(texts), jnp.asarray(y), [10, 10])
     corruption = backdoor(target=3, rate=1.0, phrase=(7, 9))

@@ -14,13 +14,13 @@ NUM_EXAMPLES = np.asarray([17, 1, 40, 0, 23, 31, 8, 55, 12, 60])
 OWNERS = np.repeat(np.arange(10, dtype=np.int32), NUM_EXAMPLES)
 KEYS = jax.random.split(jax.random.key(2), 3)
 CASES = {
-    "noisy uint8 images": (noisy(), DataSpec("image", "classes", 5, (12, 12, 3), "uint8")),
-    "noisy float images": (noisy(std=0.3), DataSpec("image", "classes", 5, (16, 16, 1), "float32")),
-    "noisy texts": (noisy(), DataSpec("text", "classes", 80, (20,), "int8")),
-    "backdoor": (backdoor(rate=0.7), DataSpec("image", "classes", 5, (9, 7, 1), "uint8")),
+    "noisy uint8 images": (noisy(), DataSpec("image", 5, (12, 12, 3), "uint8")),
+    "noisy float images": (noisy(std=0.3), DataSpec("image", 5, (16, 16, 1), "float32")),
+    "noisy texts": (noisy(), DataSpec("text", 80, (20,), "int8")),
+    "backdoor": (backdoor(rate=0.7), DataSpec("image", 5, (9, 7, 1), "uint8")),
     "several": (
         mix(shuffling(), noisy(), backdoor(rate=0.7)),
-        DataSpec("image", "classes", 5, (9, 7, 1), "uint8"),
+        DataSpec("image", 5, (9, 7, 1), "uint8"),
     ),
 }
 

@@ -29,8 +29,8 @@ LABEL_NOISE = (
     "backdoor",
 )
 
-VECTORS = DataSpec("vector", "classes", 3, (5,), "float32")
-IMAGES = DataSpec("image", "classes", 2, (8, 8, 1), "uint8")
+VECTORS = DataSpec("vector", 3, (5,), "float32")
+IMAGES = DataSpec("image", 2, (8, 8, 1), "uint8")
 
 
 def corrupt(kind, key, data, num_corrupted, client_ids=(), spec=VECTORS, **settings):
@@ -162,7 +162,7 @@ def test_noisy_float_images_stay_float(data):
 def test_several_labels_per_example_are_flipped_and_shuffled_together():
     many = make_dataset(num_examples=(6,) * 10).train
     data = many._replace(y=np.stack([many.y, np.arange(60) % 3], axis=1).astype(np.int32))
-    spec = DataSpec("vector", "classes", 3, (5,), "float32", (2,))
+    spec = DataSpec("vector", 3, (5,), "float32", (2,))
     flipped = np.asarray(corrupt("flipping", KEY, data, 10, spec=spec).y).reshape(10, 12)
     assert (flipped == flipped[:, :1]).all()
     shuffled = np.asarray(corrupt("shuffling", KEY, data, 10, spec=spec).y).reshape(10, 6, 2)
@@ -171,7 +171,7 @@ def test_several_labels_per_example_are_flipped_and_shuffled_together():
 
 
 def test_label_noise_requires_classes():
-    numbers = DataSpec("vector", "numbers", 0, (5,), "float32")
+    numbers = DataSpec("vector", 0, (5,), "float32")
     for kind in KINDS["corruption.kind"].built_in:
         corruption = find("corruption.kind", kind).make()
         assert accepts(corruption, numbers) == (kind not in LABEL_NOISE)
@@ -212,7 +212,7 @@ def test_noisy_texts_permute_a_half_of_each_window():
     """Each window keeps its characters and at least half of its positions; labels do not change."""
     windows = np.broadcast_to(np.arange(80, dtype=np.int8), (40, 80))  # each position its own character
     data = join_clients(jnp.asarray(windows), jnp.arange(40), [20, 20])
-    spec = DataSpec("text", "classes", 80, (80,), "int8")
+    spec = DataSpec("text", 80, (80,), "int8")
     noisy = corrupt("noisy", jax.random.key(0), data, 0, [1], spec)
     x = np.asarray(noisy.x)
     np.testing.assert_array_equal(x[:20], windows[:20])
@@ -228,7 +228,7 @@ def test_noisy_texts_replace_a_half_of_each_window():
     """By uniform characters: a position keeps its own by chance, with probability 1 / 80."""
     windows = np.broadcast_to(np.arange(80, dtype=np.int8), (400, 80))
     data = join_clients(jnp.asarray(windows), jnp.zeros(400, int), [400])
-    spec = DataSpec("text", "classes", 80, (80,), "int8")
+    spec = DataSpec("text", 80, (80,), "int8")
     x = np.asarray(corrupt("noisy", KEY, data, 1, spec=spec, text_noise="replace").x)
     is_new = x != windows
     assert is_new.sum(axis=1).max() == 40

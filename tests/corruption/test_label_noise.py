@@ -16,7 +16,7 @@ from tests.conftest import build_simulation
 
 KEY = jax.random.key(5)
 CLASSES, CLIENTS, SIZE = 5, 20, 1000
-SPEC = DataSpec("vector", "classes", CLASSES, (1,), "float32")
+SPEC = DataSpec("vector", CLASSES, (1,), "float32")
 
 
 def add_noise(corruption, num_corrupted=CLIENTS, spec=SPEC):
@@ -70,7 +70,7 @@ def test_localized_noise_draws_a_rate_per_client():
 
 def test_symmetric_noise_with_two_classes_and_one():
     for classes in (1, 2):
-        spec = DataSpec("vector", "classes", classes, (1,), "float32")
+        spec = DataSpec("vector", classes, (1,), "float32")
         before, after, _ = add_noise(symmetric(rate=1.0), spec=spec)
         np.testing.assert_array_equal(after, (before + 1) % classes)
 
@@ -92,7 +92,7 @@ def test_furthest_labels_have_the_smallest_logit():
     rng = np.random.default_rng(0)
     x, mask = jnp.asarray(rng.normal(size=(9, 4)), jnp.float32), jnp.arange(9) < 7
     y = jnp.asarray([0, 1, 2, 3, 4, -1, -1, -1, -1], jnp.int32)
-    spec = DataSpec("vector", "classes", CLASSES, (4,), "float32")
+    spec = DataSpec("vector", CLASSES, (4,), "float32")
     task = furthest_flipping().change_task(fedsim.classification(nn.Dense(CLASSES), x[0]), spec)
     variables = jax.jit(task.init)(KEY)
     loss, gradient = jax.jit(jax.value_and_grad(lambda v: task.loss(v, x, y, mask, KEY)[0]))(variables)
@@ -156,4 +156,4 @@ def test_furthest_labels_follow_the_model(tmp_path):
 
 def test_furthest_flipping_refuses_several_labels():
     with pytest.raises(ValueError, match=r"must have one label, got labels of shape \(6,\)"):
-        furthest_flipping().validate(DataSpec("text", "classes", 7, (6,), "int8", (6,)))
+        furthest_flipping().validate(DataSpec("text", 7, (6,), "int8", (6,)))

@@ -218,7 +218,7 @@ def test_labels_are_classes_or_numbers(y, options, num_classes, num_outputs):
     """One or several for each example."""
     dataset = fedsim.from_arrays(**make_arrays(y, y[:2], client_ids=[1, 0, 1, 0], **options))
     assert dataset.train.y.tolist() == y[[1, 3, 0, 2]].tolist()
-    assert (dataset.spec.targets, dataset.spec.target_shape) == ("classes" if num_classes else "numbers", y.shape[1:])
+    assert (dataset.spec.num_classes, dataset.spec.target_shape) == (num_classes, y.shape[1:])
     assert (dataset.num_classes, dataset.spec.num_outputs) == (num_classes, num_outputs)
     assert dataset.train.y.dtype == dataset.y_test.dtype == (np.int32 if num_classes else np.float32)
 

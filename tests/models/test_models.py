@@ -122,7 +122,7 @@ def test_compute_dtype_follows_parameters_and_inputs(module):
 
 
 def test_groups_that_do_not_divide_the_channels_raise():
-    spec = DataSpec("image", "classes", 10, (32, 32, 3), "uint8")
+    spec = DataSpec("image", 10, (32, 32, 3), "uint8")
     with pytest.raises(ValueError, match=r"groups: .*64, got 3"):
         find("model.name", "resnet18").make(spec, groups=3)
 

@@ -17,7 +17,7 @@ SIZES = {"hidden_size": D, "num_heads": H}
 
 
 def spec(target_shape=(T,), num_classes=V):
-    return DataSpec("text", "classes", num_classes, (T,), "int32", target_shape)
+    return DataSpec("text", num_classes, (T,), "int32", target_shape)
 
 
 def variables_of(module, scale=3.0):

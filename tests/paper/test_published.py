@@ -22,7 +22,7 @@ from tests.report.synthetic import write_folder
 CONFIGS = ROOT / "configs" / "published"
 TABLES = json.loads((CONFIGS / "tables.json").read_text())
 SEEDS = fedsim.sweep([5, 6])
-MNIST = fedsim.DataSpec("image", "classes", 10, (28, 28, 1), "uint8")
+MNIST = fedsim.DataSpec("image", 10, (28, 28, 1), "uint8")
 
 
 def accuracy(run, t):

@@ -13,7 +13,7 @@ from fedsim.core.draws import draw_rows
 from fedsim.core.trees import expand_like
 from fedsim.testing import check_corruption
 
-VECTORS = DataSpec("vector", "classes", 3, (5,), "float32")
+VECTORS = DataSpec("vector", 3, (5,), "float32")
 
 
 def field(name, f, of_all=False, changed_fields=None, validate=lambda spec: None):
@@ -121,6 +121,6 @@ def test_only_accepted_kinds_of_data_are_tried():
         check_corruption(field("y", lambda key, y, spec: y if spec.num_classes else y / 0))
     check_corruption(field("y", next_class, validate=require_classes))
     check_corruption(field("x", lambda key, x, spec: -x), VECTORS)
-    numbers = DataSpec("vector", "numbers", 0, (5,), "float32")
+    numbers = DataSpec("vector", 0, (5,), "float32")
     with pytest.raises(AssertionError, match=r"^validate: the corruption must accept"):
         check_corruption(field("y", next_class, validate=require_classes), numbers)

@@ -13,9 +13,8 @@ from jaxtyping import Float
 from fedsim.aggregators.norms import clip_factors, largest_elements
 from fedsim.aggregators.weighting import Weighting, normalize, weights_by
 from fedsim.core.contracts import Aggregator
-from fedsim.core.server import mask_invalid
 from fedsim.core.settings import POSITIVE, Traced
-from fedsim.core.trees import squared_norms, weighted_sum
+from fedsim.core.trees import mask_invalid, squared_norms, weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 ZEROING = {"quantile": 0.98, "learning_rate": math.log(10)}

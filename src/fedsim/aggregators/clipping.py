@@ -15,9 +15,8 @@ import jax.numpy as jnp
 from fedsim.aggregators.norms import clip_factors, largest_elements
 from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_byzantine
 from fedsim.core.contracts import PreAggregator
-from fedsim.core.server import mask_invalid
 from fedsim.core.settings import POSITIVE, Traced
-from fedsim.core.trees import cast_like, expand_like, safe_sqrt, squared_norms
+from fedsim.core.trees import cast_like, expand_like, mask_invalid, safe_sqrt, squared_norms
 from fedsim.core.types import Array, CohortReport, PyTree, Scalar
 
 

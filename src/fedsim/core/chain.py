@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fedsim.core import require
 from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
-from fedsim.core.server import mask_invalid
+from fedsim.core.trees import mask_invalid
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
 
 Stage: TypeAlias = PreAggregator | Aggregator

@@ -93,8 +93,8 @@ def draw_labels(key: Array, data: ClientData, rates: Float[Array, " N"]) -> Bool
 
 def require_classes(spec: DataSpec) -> None:
     """The `Corruption.validate` of label noise: raises `ValueError` if the targets are not classes."""
-    if spec.targets != "classes":
-        raise ValueError(f"targets must be classes, got {spec.targets}")
+    if not spec.num_classes:
+        raise ValueError("targets must be classes, got numbers")
 
 
 def mix(*corruptions: Corruption) -> Corruption:

@@ -8,8 +8,7 @@ from jaxtyping import Bool
 
 from fedsim.core import require
 from fedsim.core.contracts import Attack, AttackContext, NextLoss
-from fedsim.core.server import mask_invalid
-from fedsim.core.trees import select_clients, squared_norms
+from fedsim.core.trees import mask_invalid, select_clients, squared_norms
 from fedsim.core.types import Aggregate, Array, ClientData, ClientSlice, CohortReport, PyTree, Variables
 
 MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32

@@ -6,7 +6,7 @@ import optax
 
 from fedsim.core import require
 from fedsim.core.contracts import Algorithm
-from fedsim.core.trees import select_clients
+from fedsim.core.trees import mask_invalid
 from fedsim.core.types import Aggregate, Array, PyTree, Variables
 
 
@@ -32,8 +32,3 @@ def server_step(
     new, old = (Variables(optax.apply_updates(params, steps), next_statistics), next_state), (variables, state)
     variables, next_state = jax.tree.map(lambda new, old: jnp.where(skipped, old, new), new, old)
     return variables, next_state
-
-
-def mask_invalid(messages: PyTree, valid: Array) -> PyTree:
-    """`messages` [K, ...] with zeros for clients that are not `valid` [K]."""
-    return select_clients(valid, messages, jax.tree.map(jnp.zeros_like, messages))

@@ -20,7 +20,7 @@ from fedsim.core.method import MethodFunction, check_method
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions, check_data
 from fedsim.core.root import root_evaluator, train_once
 from fedsim.core.rule_trace import RuleTrace, trace_rule
-from fedsim.core.trees import select_clients
+from fedsim.core.trees import mask_invalid, select_clients
 from fedsim.core.types import (
     Array,
     ClientData,
@@ -195,7 +195,7 @@ class Simulation:
             aggregator_state = observe_losses(method.server, aggregator_state, observed)
 
         client_states = select_clients(report.valid, client_states, old_states)
-        messages = server.mask_invalid(messages, report.valid)
+        messages = mask_invalid(messages, report.valid)
         num_clients = data.num_examples.shape[0]
         next_state = SimulationState(
             variables=variables,

@@ -28,6 +28,11 @@ def select_clients(mask: Bool[Array, " K"], on_true: Updates, on_false: Updates)
     return jax.tree.map(lambda a, b: jnp.where(expand_like(mask, a), a, b), on_true, on_false)
 
 
+def mask_invalid(messages: PyTree, valid: Bool[Array, " K"]) -> PyTree:
+    """`messages` [K, ...] with zeros for clients that are not `valid`."""
+    return select_clients(valid, messages, jax.tree.map(jnp.zeros_like, messages))
+
+
 def cast_like(values: Num[Array, "..."], like: Num[Array, "..."]) -> Num[Array, "..."]:
     """`values` with the dtype of `like`, rounded if it is an integer type, as are counters in statistics."""
     return (jnp.round(values) if jnp.issubdtype(like.dtype, jnp.integer) else values).astype(like.dtype)

@@ -18,7 +18,6 @@ Scalar: TypeAlias = jax.Array | float
 Updates: TypeAlias = PyTree[Shaped[Array, "K ..."]]
 """Arrays with a row for each client of a cohort."""
 InputKind: TypeAlias = Literal["image", "text", "vector"]
-TargetKind: TypeAlias = Literal["classes", "numbers"]
 
 
 # Data
@@ -69,8 +68,6 @@ class DataSpec:
 
     inputs: InputKind
     """Kind of the inputs."""
-    targets: TargetKind
-    """Kind of the targets."""
     num_classes: int
     """0 if the targets are numbers."""
     shape: tuple[int, ...]
@@ -127,8 +124,7 @@ class FederatedDataset:
     def spec(self) -> DataSpec:
         """Kind and shape of the examples."""
         x, y = self.train.x, self.train.y
-        targets: TargetKind = "classes" if self.num_classes else "numbers"
-        return DataSpec(self.inputs, targets, self.num_classes, x.shape[1:], str(x.dtype), y.shape[1:])
+        return DataSpec(self.inputs, self.num_classes, x.shape[1:], str(x.dtype), y.shape[1:])
 
     @property
     def num_clients(self) -> int:

@@ -36,53 +36,45 @@ class Programs:
     """The traced programs by the names of `Executables`; empty once they are compiled."""
     options: Mapping[str, str | bool]
     """Of the compiler."""
-    tracing_seconds: float
-    compiled: Future[tuple[Executables, float]] | None = field(default=None, init=False)
-    """The programs, and the seconds of tracing and compiling them."""
-    is_reported: bool = field(default=False, init=False)
-    """Whether a group has counted these seconds."""
+    seconds: float
+    """Of tracing and compiling them, until a group counts these."""
+    compiled: Future[Executables] | None = field(default=None, init=False)
 
-    def submit(self, executor: Executor) -> Future[tuple[Executables, float]]:
+    def submit(self, executor: Executor) -> Future[Executables]:
         """Compiles in the background, unless this was done."""
         if self.compiled is None or self.compiled.cancelled():
-            self._keep(executor.submit(self._compile))
-        assert self.compiled is not None
+            self.compiled = executor.submit(self._compile)
         return self.compiled
 
     def compile(self) -> tuple[Executables, float]:
         """The programs, and the seconds of tracing and compiling them, to the first group that asks."""
-        executables, seconds = self._wait()
-        is_first, self.is_reported = not self.is_reported, True
-        return executables, seconds if is_first else 0.0
+        executables = self._wait()
+        seconds, self.seconds = self.seconds, 0.0
+        return executables, seconds
 
-    def _wait(self) -> tuple[Executables, float]:
-        """The programs and the seconds; tries again what was canceled or failed in the background."""
+    def _wait(self) -> Executables:
+        """The programs; tries again what was canceled or failed in the background."""
         if self.compiled is not None:
             with contextlib.suppress(Exception):
                 return self.compiled.result()
-        compiled: Future[tuple[Executables, float]] = Future()
+        compiled: Future[Executables] = Future()
         compiled.set_result(self._compile())
-        self._keep(compiled)
+        self.compiled = compiled
         return compiled.result()
 
-    def _compile(self) -> tuple[Executables, float]:
+    def _compile(self) -> Executables:
         started = time.perf_counter()
         options = dict(self.options)
         executables = Executables(**{name: program.compile(options) for name, program in self.lowered.items()})
         self.lowered = {}
-        return executables, self.tracing_seconds + time.perf_counter() - started
-
-    def _keep(self, compiled: Future[tuple[Executables, float]]) -> None:
-        """Keeps the programs in memory, in place of those that were kept first if there are too many."""
-        self.compiled = compiled
-        if self not in _recent:
-            _recent.append(self)
+        self.seconds += time.perf_counter() - started
+        return executables
 
     @property
     def memory(self) -> memory.ProgramMemory | None:
         """The memory of a device that the programs need; None if the compiler runs out of memory."""
         try:
-            executables, _ = self._wait()
+            executables = self._wait()
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -100,6 +92,7 @@ def trace(inputs: Inputs) -> Programs:
     programs = _by_key.get(key)
     if programs is None:
         programs = _by_key[key] = _trace(inputs)
+        _recent.append(programs)
     return programs
 
 

@@ -48,7 +48,7 @@ def _plain_task(config: Config, dataset: FederatedDataset) -> Task:
     except TypeError as error:
         expected = str(error).removeprefix("module: must be ")
         raise ConfigError(f"model.name: {config.model.name} must return a Task, {expected}") from None
-    kind = classification if dataset.spec.targets == "classes" else regression
+    kind = classification if dataset.num_classes else regression
     dtype = jnp.dtype(config.engine.precision)
     return kind(module, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype)
 

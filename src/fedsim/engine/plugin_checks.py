@@ -16,8 +16,7 @@ from fedsim.config.roles import component, server_component
 from fedsim.config.schema import Config
 from fedsim.core.chain import run_rule
 from fedsim.core.contracts import RootEvaluator
-from fedsim.core.server import mask_invalid
-from fedsim.core.trees import squared_norms
+from fedsim.core.trees import mask_invalid, squared_norms
 from fedsim.core.types import (
     Array,
     ClientData,

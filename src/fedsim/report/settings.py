@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from fedsim.report.keys import Role, Run, data_set, section, setting_keys, swept_values
+from fedsim.report.keys import Role, Run, data_set, setting_keys, swept_values
 from fedsim.report.names import SweptValues
-from fedsim.runs.sweep import lam_key, section_name
+from fedsim.runs.sweep import lam_key
 
 # What distinguishes a setting from others: the first fields of `Setting`.
 SettingKey = tuple[str, str, str, float, str, float | None, float | None, SweptValues]
@@ -106,15 +106,14 @@ class Setting:
 
 def settings_of(runs: Sequence[Run], num_clients: Sequence[int | None]) -> list[Setting]:
     """The settings of the runs, without rounds; `num_clients` of each, None: as configured."""
-    members: dict[SettingKey, list[int]] = {}
+    roles, members = setting_keys(runs), dict[SettingKey, list[int]]()
     # The share of corrupted clients and the number of all in the first split; splits may differ if clients are listed.
     sizes: dict[tuple[Any, ...], tuple[float, int]] = {}
     for run, (config, values, number) in enumerate(zip(runs, swept_values(runs), num_clients, strict=True)):
         data, lam = data_set(config), config.get(lam_key(config))
         listed, malicious = config["corruption.clients"], config["attack.clients"]
         fraction, num = config["corruption.fraction"], number or config["data.num_clients"]
-        data_sections = ("data", section_name(config["data.partition"]))
-        swept_data = [value for value in values if section(value[0]) in data_sections]
+        swept_data = [value for value in values if roles[value[0]] == "data"]
         of_run = len(listed) / num or fraction, num
         share, total = sizes.setdefault((data, listed, malicious, fraction, *swept_data), of_run)
         malicious_share = len(malicious) / total if malicious else config["attack.fraction"]
@@ -122,7 +121,6 @@ def settings_of(runs: Sequence[Run], num_clients: Sequence[int | None]) -> list[
         lam = float(lam) if isinstance(lam, int | float) else None
         members.setdefault((data, config["server.aggregator"], *threat, lam, values), []).append(run)
     draws = [(config["data.seed"], config["seed"]) for config in runs]
-    roles = setting_keys(runs)
     return [
         Setting(*key, position, tuple(map(draws.__getitem__, of)), tuple(of), (), roles)
         for position, (key, of) in enumerate(members.items())

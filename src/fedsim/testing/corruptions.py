@@ -18,10 +18,10 @@ NUM_EXAMPLES = (1, 4, 6, 3, 5)
 CORRUPTED = (False, True, False, True, True)
 CHANGEABLE = ("x", "y", "num_examples")
 SPECS = {
-    "images": DataSpec("image", "classes", 3, (4, 4, 1), "uint8"),
-    "texts": DataSpec("text", "classes", 7, (6,), "int8", (6,)),
-    "vectors": DataSpec("vector", "classes", 3, (5,), "float32"),
-    "regression": DataSpec("vector", "numbers", 0, (5,), "float32", (2,)),
+    "images": DataSpec("image", 3, (4, 4, 1), "uint8"),
+    "texts": DataSpec("text", 7, (6,), "int8", (6,)),
+    "vectors": DataSpec("vector", 3, (5,), "float32"),
+    "regression": DataSpec("vector", 0, (5,), "float32", (2,)),
 }
 
 
@@ -63,10 +63,10 @@ def _draw_data(rng: np.random.Generator, spec: DataSpec) -> ClientData:
         num_values = 256 if spec.inputs == "image" else max(spec.num_classes, 2)
         x = rng.integers(0, min(num_values, np.iinfo(spec.dtype).max + 1), shape)
     y: np.ndarray = rng.normal(size=target_shape)
-    if spec.targets == "classes":
+    if spec.num_classes:
         y = rng.integers(0, spec.num_classes, target_shape)
         y[0] = spec.num_classes - 1  # so that the largest class occurs
-    target_dtype = jnp.int32 if spec.targets == "classes" else jnp.float32
+    target_dtype = jnp.int32 if spec.num_classes else jnp.float32
     return tiny.join_clients(jnp.asarray(x, spec.dtype), jnp.asarray(y, target_dtype), NUM_EXAMPLES)
 
 
@@ -131,7 +131,7 @@ def _labels(case: _Case) -> None:
 
 
 def _require_labels(y: Array, spec: DataSpec, name: str) -> None:
-    if spec.targets == "classes":
+    if spec.num_classes:
         is_class = jnp.all((y >= 0) & (y < spec.num_classes))
         require.true(is_class, f"{name} must be from 0 to {spec.num_classes - 1}, got {jnp.min(y)} to {jnp.max(y)}")
 
