@@ -143,3 +143,5 @@ def test_the_f_that_rules_reckon_with():
     np.testing.assert_array_equal(of('server.aggregator = "bulyan"'), np.maximum((n - 3) // 4, 0))
     configured = 'server.aggregator = "trimmed_mean"\ntrimmed_mean.num_byzantine = 4'
     np.testing.assert_array_equal(of(configured), [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4])
+    static = 'server = {aggregator = "mda", cohort_size = 12}'  # f is that of 12 clients
+    np.testing.assert_array_equal(of(static), [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4])

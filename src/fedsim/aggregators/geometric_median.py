@@ -28,9 +28,10 @@ def rfa(
 ) -> Aggregator:
     """The geometric median, by the smoothed Weiszfeld algorithm from the weighted mean.
 
-    Minimizes sum_k m_k max(eps, |z - u_k|) over z. Each of `num_iters` iterations averages the updates u_k with weights
-    m_k / max(eps, |z - u_k|); if clients are weighted equally, m_k is 1. All iterates are convex combinations of the
-    updates, so the algorithm runs on their K x K inner products; after a `start` at zero, from the first iteration on.
+    Minimizes sum_k m_k h(|z - u_k|) over z, h(r) = r for r > eps, else r^2 / (2 eps) + eps / 2. Each of `num_iters`
+    iterations averages the updates u_k with weights m_k / max(eps, |z - u_k|); if clients are weighted equally, m_k is
+    1. All iterates are convex combinations of the updates, so the algorithm runs on their K x K inner products; after a
+    `start` at zero, from the first iteration on.
 
     >>> import fedsim
     >>> rule = fedsim.aggregators.rfa(num_iters=50)

@@ -37,9 +37,9 @@ def lfighter(
     cluster of the lowest client id.
 
     The output layer's weights are the last array of two or more axes (if there is none, the last array) whose path
-    contains `parameters`, by path, where Dense_10 follows Dense_2; their last axis is the classes. All built-in models
-    need no `parameters`, except `char_lstm`, which needs "Dense_0". Raises `ValueError` if no path contains
-    `parameters`.
+    contains `parameters`, by path, where Dense_10 follows Dense_2; their last axis is the classes. Of the built-in
+    models `char_lstm` needs the `parameters` "Dense_0", and `transformer` has such a layer only if its embedding is not
+    `tied`: the last "Dense_...". Raises `ValueError` if no path contains `parameters`.
     """
 
     def compute_weights(report: CohortReport) -> Array:

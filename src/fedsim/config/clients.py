@@ -140,8 +140,9 @@ def configured_f(config: Config, field: Field) -> int:
 def assumed_f(config: Config, num_valid: np.ndarray) -> np.ndarray | None:
     """The f of rounds in which `num_valid` [...] clients answered; None if no rule or pre-aggregator takes an f.
 
-    It is the setting or, by default, (n - 3) // 2, but at most what n clients allow (docs/rules.md), and the smallest
-    if several components take an f. n counts all clients, also those that a pre-aggregator merges.
+    It is the setting or, by default, (n - 3) // 2 (of the whole cohort if the setting is static), but at most what n
+    clients allow (docs/rules.md), and the smallest if several components take an f. n counts all clients, also those
+    that a pre-aggregator merges.
     """
     values, counts = dict(config.settings), []
     for factory in factories(config):
@@ -149,7 +150,8 @@ def assumed_f(config: Config, num_valid: np.ndarray) -> np.ndarray | None:
             continue
         for field in (field for field in settings_of(factory) if is_byzantine_count(field.name)):
             setting = values[field.name]
-            f = (num_valid - 3) // 2 if setting is None else np.full_like(num_valid, setting)
+            n = num_valid if field.is_traced else np.full_like(num_valid, config.server.cohort_size)
+            f = (n - 3) // 2 if setting is None else np.full_like(num_valid, setting)
             largest = [limit.largest(num_valid) for limit in field.limits if limit.is_required]
             counts.append(np.maximum(np.min([f, *largest], axis=0), 0))
     return np.min(counts, axis=0) if counts else None
