@@ -1,4 +1,4 @@
-"""Times every rule and pre-aggregator of fedsim against the same ones of ByzFL and ByzPy.
+"""Times 19 rules and four pre-aggregators of fedsim, beside the same ones of ByzFL and ByzPy.
 
 K random updates of d parameters, of which f = (K - 3) // 4 may be corrupted (the most that Bulyan allows); radii are
 sqrt(d). All clients count equally. First the results are compared: a difference of more than `TOLERANCE` of the length

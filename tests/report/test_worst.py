@@ -2,11 +2,14 @@
 
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pytest
 
+import fedsim
 from fedsim import report
+from fedsim.config.components import flatten
 from fedsim.report import heatmap, style
 from fedsim.report.heatmap import plot_planes, plot_threat_grids
 from fedsim.report.metric import ACCURACY
@@ -149,6 +152,16 @@ def test_heat_maps_show_every_number(results):
         [f"{v:.0f}" for rule in ("fedavg", "median", "arfl") for v in (90, *(expected(rule, s) for s in SHARES))]
     ]
     assert [len(panel) for panel in numbers_of(drawn)["accuracy_by_attack"]] == [3 * (1 + 4 + 1)] * 2
+
+
+def test_long_names_of_attacks_have_room(tmp_path):
+    """matplotlib warns if there is none, which is an error here."""
+    tables = {"adversary": "standard-1", "corruption": {"kind": "none", "fraction": 0.2}}
+    every = [flatten(config) for config in fedsim.load(tables).runs()]
+    folder = make_folder(tmp_path / "a", every, lambda run, t: 0.5)
+    with style.context(), warnings.catch_warnings(action="error"):
+        for name, figure in plot_threat_grids(report.load(folder)).items():
+            folder.write_figure(name, figure)
 
 
 def test_names_of_data_are_parts_of_file_names(tmp_path, monkeypatch):

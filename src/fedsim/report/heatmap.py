@@ -125,19 +125,22 @@ def draw_heat_maps(
     rows, columns = ticks
     across = 2 if len(panels) > 1 else 1
     down = -(-len(panels) // across)
-    is_long = max(map(len, columns)) > MAX_CHARACTERS
+    longest = max(map(len, columns))
+    is_long = longest > MAX_CHARACTERS
     width = max(0.33 * len(columns) + 0.4, 0.075 * max(map(len, panels)))  # beside each other, titles have room
-    height = 0.2 * len(rows) + (0.9 if is_long else 0.45)
+    below = max(0.9, 0.06 * longest + 0.35) if is_long else 0.45  # the names of the columns
     label = f"{metric.label}\n{when}"
-    shortest = 0.07 * max(map(len, label.splitlines())) + 0.4  # beside the colors, the label has room
-    figure = Figure(figsize=(0.075 * max(map(len, rows)) + across * width + 1.1, max(down * height + 0.4, shortest)))
+    shortest = 0.07 * max(map(len, label.splitlines())) + below - 0.05  # beside the colors, the label has room
+    height = max(down * (0.2 * len(rows) + below) + 0.4, shortest)
+    figure = Figure(figsize=(0.075 * max(map(len, rows)) + across * width + 1.1, height))
     axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel().tolist()
     for panel in axes[len(panels) :]:
         panel.set_axis_off()
     finite = np.concatenate([table[np.isfinite(table)] for table in panels.values()])
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    limits = low, high if high > low else low + 1.0
     for panel, (title, table) in zip(axes, panels.items(), strict=False):
-        image = _draw(panel, table, (low, max(high, low + 1e-9)), metric)
+        image = _draw(panel, table, limits, metric)
         panel.set_title(title)
         panel.set_yticks(range(len(rows)), rows)
         panel.set_xticks(range(len(columns)), columns, rotation=90 if is_long else 0)
