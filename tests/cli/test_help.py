@@ -79,6 +79,19 @@ def test_init_asks_again_after_a_wrong_answer_and_suggests_an_answer(folder, mon
     assert 'corruption.kind = "shuffling"' in text
 
 
+def test_init_asks_for_the_column_of_the_clients(folder, monkeypatch, capsys):
+    rows = "".join(f"{i % 7}.5,{'ab'[i % 2]},{'xyz'[i % 3]}\n" for i in range(60))
+    Path("visits.csv").write_text(f"age,kind,site\n{rows}")
+    answers = iter(["visits.csv", "kind", "sight", "site", "none"])
+    monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    monkeypatch.setattr("builtins.input", lambda question: next(answers))
+    assert main(["init"]) == 0
+    assert "client must name one column, got 'sight', which 0 columns have" in capsys.readouterr().err
+    text = Path("experiment.toml").read_text()
+    assert 'client = "site"' in text
+    assert 'partition = "natural"' in text
+
+
 def test_init_for_a_regression(folder, capsys):
     """Numbers have no classes by which a Dirichlet distribution could divide them."""
     x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)

@@ -148,7 +148,7 @@ def test_missing_and_broken_files(tmp_path):
         read(tmp_path / "quickstart.toml")
     with pytest.raises(ConfigError, match=r"no such file; did you mean .*quickstart\.toml\?"):
         read(tmp_path / "quikstart.toml")
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match=r"must be a configuration, got a folder; `fedsim report .* shows the runs"):
         read(tmp_path)
     (tmp_path / "wrong.toml").write_text("sede = 1")
     with pytest.raises(ConfigError, match=r"wrong\.toml: unknown key sede"):

@@ -188,7 +188,7 @@ def test_another_base_is_noticed(pretrained, tmp_path):
 @pytest.mark.parametrize(
     ("adapter", "message"),
     [
-        ({"rank": 0}, "mlp has no parameters, so nothing is trained"),
+        ({"rank": 0}, r"adapter\.rank: 0 trains no adapters, so that adapter\.whole must name arrays, got none"),
         ({"rank": 1, "base": "missing.npz"}, r"adapter\.base: missing\.npz is no \.npz or \.safetensors file: No such"),
         ({"rank": 1, "whole": ["Conv_*"]}, r"adapter\.whole: no array matches Conv_\*"),
     ],

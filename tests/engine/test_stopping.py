@@ -104,7 +104,9 @@ def test_a_group_ends_when_all_its_runs_are_stopped(tmp_path):
 def test_reports_hold_the_last_row(stopped):
     table = load(stopped, final=Final("mean", 3)).table
     assert table.group_by("run").agg(pl.col("round").max())["round"].to_list() == [12] * 3
-    assert load(stopped).notes == ()
+    assert load(stopped).notes == (
+        "Stopped early, after 3 to 10 rounds: 3 runs, whose last numbers count for later rounds.",
+    )
     for run in range(3):
         rows, end = table.filter(pl.col("run") == run), last_rounds(stopped, run)
         assert rows.filter(pl.col("round") >= end)["test_loss"].n_unique() == 1

@@ -298,6 +298,10 @@ def test_changes_need_allow_mismatch(text, folder, whole, monkeypatch):
         message = r"a\.py has changed since its runs were computed"
     with pytest.raises(RunFolderError, match=message):
         run_plan(plan, folder.path)
+    if text in ("data", "plug-in"):  # other seeds would be averaged with those of the old one
+        other = dataclasses.replace(plan_of([7], client__batch_size=16), datasets=plan.datasets)
+        with pytest.raises(RunFolderError, match=message):
+            run_plan(other, folder.path)
     resumed = compute(plan, folder.path, allow_mismatch=True)
     assert resumed.resumed == ([] if text in ("data", "plug-in") else [2])
     assert all(run.is_complete for run in folder.runs())

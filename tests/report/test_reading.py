@@ -218,7 +218,7 @@ def in_memory(path, digest, value=0.5, **keys):
 def test_data_in_memory_are_told_apart_by_their_digests(tmp_path):
     first, equal = in_memory(tmp_path / "a", "1"), in_memory(tmp_path / "b", "1")
     other = in_memory(tmp_path / "c", "2", 0.9)
-    with pytest.raises(ConfigError, match=r"data: must be the same data set in memory .*a and .*c have different"):
+    with pytest.raises(ConfigError, match=r"data: must be the same data set .*a and .*c have different"):
         report.load(first, equal, other)
     results = report.load(first, equal)
     assert results.num_repeated == 2
@@ -227,6 +227,11 @@ def test_data_in_memory_are_told_apart_by_their_digests(tmp_path):
     assert report.load(first, earlier).num_repeated == 2
     split = in_memory(tmp_path / "e", "3", **{"data.seed": 5})  # the digests of other splits differ
     assert report.load(first, split).settings[0].draws == ((0, 0), (0, 1), (5, 0), (5, 1))
+    files = [make_folder(tmp_path / name, [run("fedavg")], data=name) for name in ("f", "g")]
+    with pytest.raises(ConfigError, match=r"data: .*f and .*g have different examples under the same keys"):
+        report.load(*files)
+    with pytest.raises(ConfigError, match="load: must get a run folder, got none"):
+        report.load()
 
 
 def test_names_of_data_from_a_path_and_keys_that_change_nothing(tmp_path):

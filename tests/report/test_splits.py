@@ -190,8 +190,9 @@ def test_a_setting_without_other_runs_is_left_out_of_a_confirmation(tmp_path):
     [
         ("data.seed", "--confirm: must be data.seed=FIRST..LAST"),
         ("lam=1..2", "--confirm: must be data.seed=FIRST..LAST"),
-        ("data.seed=10..12", "no such runs"),
-        ("data.seed=0..9", "no other runs to choose on"),
+        ("data.seed=10..12", "none of these"),
+        ("data.seed=3..1", r"from the lower to the higher number, got data\.seed=3\.\.1"),
+        ("data.seed=0..9", r"no others to choose on; run other values of data\.seed"),
     ],
 )
 def test_wrong_confirmations(text, message, folder):

@@ -154,6 +154,15 @@ def test_heat_maps_show_every_number(results):
     assert [len(panel) for panel in numbers_of(drawn)["accuracy_by_attack"]] == [3 * (1 + 4 + 1)] * 2
 
 
+@pytest.mark.parametrize("name", [f"rules.py:rule_{i}" for i in range(20)])
+def test_rows_have_different_looks(name):
+    """Whatever the names of plug-ins are; built-in rules have the same in all figures."""
+    rules = [name, "arfl", name, "other.py:rule", "fedavg", name, "arfl"]
+    looks = style.looks(rules)
+    assert len({tuple(look.values()) for look in looks}) == len(rules)
+    assert [looks[1], looks[4]] == style.looks(["arfl", "fedavg"])
+
+
 def test_long_names_of_attacks_have_room(tmp_path):
     """matplotlib warns if there is none, which is an error here."""
     tables = {"adversary": "standard-1", "corruption": {"kind": "none", "fraction": 0.2}}

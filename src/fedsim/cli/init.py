@@ -1,6 +1,7 @@
 """`fedsim init`: write a configuration for the user's data."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ DATA = (
 QUESTIONS = {  # by option: the question, and the default answer
     "data-path": (f"Data: {DATA}", "digits"),
     "label": ("Label: the column of the labels", ""),
+    "client": ("Client: the column that names each row's client, or none", "none"),
     "clients": ("Clients: the number of clients to divide the data among, or natural for those of the data", ""),
     "suspect": ("Corruption or attack to simulate: none, shuffling, flipping, sign_flip, alie ...", "shuffling"),
 }
@@ -116,6 +118,7 @@ def _ask(options: argparse.Namespace, flag: str, check: Callable[[str], Value], 
     if not sys.stdin.isatty():
         raise ConfigError(f"--{flag}: must be given, since there is no terminal to ask at; {question}")
     while True:
+        signal.siginterrupt(signal.SIGINT, True)  # polars makes reading go on after Ctrl-C
         try:
             value = input(f"{question} [{default}] ").strip() or default
             return value, check(value)
@@ -171,7 +174,10 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     if any(file.parent != path for file in pictures):
         return "images", *_read_images(data, pictures)
     if is_table(path):
-        _, table = _ask(options, "label", lambda label: _read_table(data, label, options.client or ""))
+        label, table = _ask(options, "label", lambda label: _read_table(data, label, options.client or ""))
+        if options.client is None and options.clients is None and sys.stdin.isatty():
+            column, table = _ask(options, "client", lambda c: table if c == "none" else _read_table(data, label, c))
+            options.client = None if column == "none" else column
         return "table", *table
     if is_saved:
         client = {"client": options.client} if options.client else {}

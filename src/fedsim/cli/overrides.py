@@ -15,6 +15,8 @@ HINTS = {  # of options that do not exist
     "--extend": "runs and rounds that the folder lacks are added without it",
     "--budget": "it is called --preset now",
     "--tensorboard": "use --log tensorboard",
+    "--config": "the configuration is the first argument: fedsim run CONFIG",
+    "--sweep": "it takes the key, as in --sweep.seed 0 1 2",
     "--lam": "use --arfl.lam or --autogm.lam",
 }
 

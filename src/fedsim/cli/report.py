@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsim.config.values import WHERE, option_of
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, RunFolderError
 
 if TYPE_CHECKING:
     from fedsim.report import Results
@@ -129,7 +129,13 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
         )
     tables = paired if options.paired else report.accuracy_tables(results)
     out = _destination(options.out, results, baseline)
-    written = [] if out is None else report.write(results, out, baseline)
+    note, written = "nothing was written; --out DIR writes the files of this report", []
+    try:
+        written = report.write(results, out, baseline) if out is not None else []
+    except RunFolderError as error:  # of somebody else, maybe
+        if options.out:
+            raise
+        note, out = f"{error}; --out DIR writes the files of this report elsewhere", None
     claims, problems = report.claims_tables(results)
     if options.format == "terminal":
         shown = report.narrow(tables, results, is_written=out is not None)
@@ -139,7 +145,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     for problem in (*problems, *unpaired):
         print(f"fedsim: note: {problem}", file=sys.stderr)
     if out is None:
-        print("fedsim: note: nothing was written; --out DIR writes the files of this report", file=sys.stderr)
+        print(f"fedsim: note: {note}", file=sys.stderr)
 
 
 def _text(tables: "Sequence[Table]", options: argparse.Namespace) -> str:

@@ -70,6 +70,7 @@ KINDS = {
     "server.schedule": Kind("schedule", SCHEDULES),
 }
 NAMES = {
+    "alittleisenough": "alie",
     "average": "fedavg",
     "bitflip": "sign_flip",
     "coordinate_wise_median": "median",
@@ -80,6 +81,7 @@ NAMES = {
     "fall_of_empires": "ipm",
     "geomed": "rfa",
     "geometric_median": "rfa",
+    "geometricmedian": "rfa",
     "label_flipping": "flipping",
     "lie": "alie",
     "little_is_enough": "alie",
@@ -88,6 +90,7 @@ NAMES = {
     "non_iid": "dirichlet",
     "noniid": "dirichlet",
     "random_labels": "shuffling",
+    "trmean": "trimmed_mean",
     "weiszfeld": "rfa",
 }
 """Components under the names of papers and other libraries."""

@@ -266,7 +266,7 @@ class RecordConfig:
     losses: Annotated[
         bool,
         Role.PROGRAM,  # a client whose loss is not finite is invalid, if losses are recorded
-        "record the clients' losses and let rules use them; false saves a forward pass for some rules",
+        "record the clients' losses; false saves a forward pass for rules that do not use them",
     ] = True
     clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
     classes: Annotated[bool, "record the test accuracy of each class, as `class_accuracy/<name>`"] = False

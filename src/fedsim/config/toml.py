@@ -39,6 +39,11 @@ def read(
         match = nearest(path.name, siblings)
         known = str(siblings[match]) if match else nearest(str(path), bundled.names())
         raise ConfigError(f"{path}: no such file{did_you_mean(known)}{_bundled(path, known)}") from None
+    except IsADirectoryError:
+        remedy = (
+            f"`fedsim report {path}` shows the runs of a run folder, whose configurations are in {path / 'configs'}"
+        )
+        raise ConfigError(f"{path}: must be a configuration, got a folder; {remedy}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from None

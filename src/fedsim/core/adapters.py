@@ -92,6 +92,8 @@ def _add_adapter(call: Callable[..., Any], args: Any, options: Any, context: Any
 
 
 def _check(initial: Mapping[str, Array], rank: int, whole: Sequence[str]) -> None:
+    if not rank and not whole:
+        raise ValueError("adapter.rank: 0 trains no adapters, so that adapter.whole must name arrays, got none")
     if rank and not any(name.endswith("lora_b") for name in initial):
         raise ValueError("adapter.rank: needs layers of flax.linen.Dense, but the model has none")
     for pattern in whole:

@@ -125,7 +125,7 @@ def _map_folder(folder: Path) -> dict[str, np.ndarray]:
         try:
             values[path.stem] = np.load(path, mmap_mode="r")
         except LOAD_ERRORS as error:
-            raise DataError(f"{path}: not an .npy file: {_reason(error)}") from None
+            raise _unreadable(path, "an .npy file", error) from None
     return values
 
 
@@ -142,13 +142,16 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         with loaded as file:
             return dict(file)
     except LOAD_ERRORS as error:
-        raise DataError(f"{path}: not an .npz file with arrays: {_reason(error)}") from None
+        raise _unreadable(path, "an .npz file with arrays", error) from None
 
 
-def _reason(error: Exception) -> str:
+def _unreadable(path: Path, what: str, error: Exception) -> DataError:
     text = reason(error).rstrip(".")
+    if isinstance(error, PermissionError):
+        return DataError(f"{path}: cannot be read: {text}")
     remedy = "; save it as numbers or texts, such as by .astype(str)" * ("bject" in text)
-    return "it has another format" if "pickled" in text else f"{text}{remedy}"  # which NumPy tries last
+    problem = "it has another format" if "pickled" in text else f"{text}{remedy}"  # which NumPy tries last
+    return DataError(f"{path}: not {what}: {problem}")
 
 
 def make_raw(

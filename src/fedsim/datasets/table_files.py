@@ -55,7 +55,8 @@ def read(path: Path, label: str, client: str = "") -> tuple[pl.DataFrame, set[st
             problem = reason(error)
             if re.search("utf-?8", problem, re.IGNORECASE):
                 problem = f"must be UTF-8 text; convert it: iconv -f LATIN1 -t UTF-8 {part.name} > new{_suffix(part)}"
-            raise DataError(f"{part}: not a {_suffix(part)} table: {problem}") from None
+            what = "cannot be read" if isinstance(error, PermissionError) else f"not a {_suffix(part)} table"
+            raise DataError(f"{part}: {what}: {problem}") from None
         names = dict(name.split("=", 1) for name in part.relative_to(path).parts[:-1] if "=" in name)
         cells = {name: None if value == NO_PARTITION else unquote(value) for name, value in names.items()}
         rows = rows.with_columns(pl.lit(value, pl.String).alias(name) for name, value in cells.items())

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fedsim.config.components import flatten
-from fedsim.config.roles import data_choice, run_id
+from fedsim.config.roles import LATER, data_choice, run_id
 from fedsim.config.schema import Config, Settings
 from fedsim.engine import factories
 from fedsim.engine.environment import ELSEWHERE, check_environment, dataset_digest, environment
@@ -101,7 +101,12 @@ def _find_missing(
     wanted = {id_: config.server.num_rounds for id_, config in zip(ids, plan.runs, strict=True)}
     latest = _latest(known, completed, wanted)
     is_locked = cache(GroupFolder.is_locked)  # once a group
-    changes: dict[GroupFolder, str | None] = {}
+    changes = {group: _changed_input(group.record, digests, files) for group in known}
+    if not (force or allow_mismatch) and (changed := next(filter(None, changes.values()), "")):
+        raise RunFolderError(
+            f"{path}: {changed} has changed since its runs were computed; restore it, add --allow-mismatch to compute "
+            f"only missing runs with the new one, or --force to compute all again, or {ELSEWHERE}"
+        )
     missing: dict[int, Config] = {}
     resumed: dict[GroupFolder, int] = {}
     for position, config in enumerate(plan.runs):
@@ -121,23 +126,27 @@ def _find_missing(
         if force:
             missing[position] = again
             continue
-        if group not in changes:
-            edited = [name for name, digest in group.record.files.items() if files.get(name, digest) != digest]
-            has_same_data = group.record.data == digests[data_choice(config)]
-            changes[group] = next(iter(edited), None) if has_same_data else "the data set"
-        if (changed := changes[group]) and not allow_mismatch:
-            raise RunFolderError(
-                f"{path}: {changed} has changed since its runs were computed; restore it, add --allow-mismatch to "
-                f"compute only missing runs with the new one, or {ELSEWHERE}"
-            )
         if (is_recorded := has_all_of(run, flatten(config))) and completed[group] >= num_rounds:
             continue
         has_no_states = completed[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
-        if not is_recorded or changed or has_no_states:
+        if not is_recorded or changes[group] or has_no_states:
             missing[position] = again
         else:
             resumed[group] = max(longest, resumed.get(group, 0))
     return missing, resumed
+
+
+def _changed_input(record: Record, digests: Mapping[Settings, str], files: Mapping[str, str]) -> str:
+    """The plug-in, or data, of which a stored group had another version than the plan; empty: of none."""
+    for name, digest in record.files.items():
+        if files.get(name, digest) != digest:
+            return name
+    plain = lambda value: tuple(value) if isinstance(value, list) else value
+    row = LATER | {key: plain(value) for key, value in record.runs[0].items()}
+    for choice, digest in digests.items():
+        if digest != record.data and all(row.get(key) == value for key, value in choice):
+            return "the data set"
+    return ""
 
 
 def _latest(

@@ -58,7 +58,8 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         values = max(scores, key=scores.__getitem__)
         settings += candidates[values]
         first = replace(candidates[values][0], swept_values=of_group)
-        choices.append(Choice(first, where, values, max(on_test.values()) - on_test[values]))
+        optimism = max(on_test.values()) - on_test[values] if results.explored is None else np.nan
+        choices.append(Choice(first, where, values, optimism))
     settings.sort(key=lambda setting: setting.position)
     selection = Selection(tuple(keys), by, per, tuple(choices))
     return replace(results, settings=settings, table=rows_of(results.table, settings), selection=selection)
@@ -115,7 +116,7 @@ def selection_notes(selection: Selection, data: str, metric: Metric) -> tuple[st
         rule = join(aggregator_name(setting.aggregator), format_values(setting.swept_values))
         by_rule.setdefault(rule, {}).setdefault(format_values(choice.values), []).append(choice.where_name)
     lines = [f"{rule}: {_chosen_text(by_values)}." for rule, by_values in by_rule.items() if any(by_values)]
-    optimism = [choice.optimism for choice in choices if np.isfinite(choice.optimism)]
+    optimism = [choice.optimism for choice in choices if choice.values and np.isfinite(choice.optimism)]
     if selection.by == "validation" and optimism:
         largest, average = (f"{value:.{metric.digits}f}" for value in (max(optimism), float(np.mean(optimism))))
         points, lower = f"up to {largest} percentage points more", f"a test loss that is lower by up to {largest}"

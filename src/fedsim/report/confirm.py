@@ -25,7 +25,10 @@ def parse(text: str) -> tuple[str, Sequence[int]]:
             f"--confirm: must be data.seed=FIRST..LAST, seed=FIRST..LAST, or values as in seed=5,6, got {text}"
         )
     key, first, last, several = match.groups()
-    return key, tuple(map(int, several.split(","))) if several else range(int(first), int(last) + 1)
+    values = tuple(map(int, several.split(","))) if several else range(int(first), int(last) + 1)
+    if not values:
+        raise ConfigError(f"--confirm: must go from the lower to the higher number, got {text}")
+    return key, values
 
 
 def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
@@ -44,8 +47,8 @@ def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
         elif num_wanted:
             shown.append(setting.select(is_wanted))
     if not shown:
-        which = "no other runs to choose on" if left_out else "no such runs"
-        raise ConfigError(f"--confirm: must be some of the runs, but there are {which}; run these values of {key}, too")
+        which = f"no others to choose on; run other values of {key}, too" if left_out else "none of these"
+        raise ConfigError(f"--confirm: must be some of the runs, but there are {which}")
     note = [f"Left out, as there are no other runs to choose on: {'; '.join(left_out)}."] if left_out else []
     notes = (*results.notes, *note)
     present = sorted({draw[position] for setting in shown for draw in setting.draws})

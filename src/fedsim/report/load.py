@@ -35,6 +35,8 @@ def load(*paths: RunFolder | Path | str, final: Final = LAST, config: "Experimen
     is broken, or has no rows, or no runs of `config`; `ConfigError` if a run lacks the `final` evaluations, or folders
     have different data or plug-ins under one name.
     """
+    if not paths:
+        raise ConfigError("load: must get a run folder, got none")
     folders = tuple(path if isinstance(path, RunFolder) else RunFolder(Path(path)) for path in paths)
     return load_runs(folders, list(map(stored_runs, folders)), final, config)
 
@@ -57,7 +59,8 @@ def load_runs(
     notes += check_inputs(folders, runs_of)
     every = [(folder, run) for folder, runs in zip(folders, runs_of, strict=True) for run in runs]
     stored = [run for _, run in every]
-    table = _hold_stopped(read_rows("rounds", stored), stored)
+    table, stopped = _hold_stopped(read_rows("rounds", stored), stored)
+    notes += stopped
     rows = dict(table.group_by("run", maintain_order=True).agg(col("round").max()).iter_rows())
     ends = [rows.get(position, -1) for position in range(len(every))]  # the last round of each run
     rest = iter(ends)
@@ -121,22 +124,29 @@ def _up_to(run: StoredRun, num_rounds: int) -> StoredRun:
     return run._replace(keys=run.keys | {NUM_ROUNDS: num_rounds}, is_complete=is_complete)
 
 
-def _hold_stopped(table: pl.DataFrame, runs: Sequence[StoredRun]) -> pl.DataFrame:
-    """With the last row of each run that was stopped repeated in its later rounds, as its model stays the same."""
+def _hold_stopped(table: pl.DataFrame, runs: Sequence[StoredRun]) -> tuple[pl.DataFrame, list[str]]:
+    """With the last row of each run that was stopped repeated in its later rounds, as its model stays the same.
+
+    A sentence says how many were stopped.
+    """
     may_stop = [position for position, run in enumerate(runs) if any(run.keys.get(key) for key in MAY_STOP)]
     if not may_stop:
-        return table
+        return table, []
     last = table.filter(col("run").is_in(may_stop)).group_by("run").last()
     is_complete = {group: group.is_complete() for group in {runs[position].group for position in may_stop}}
     later: list[tuple[int, int]] = []
+    ends = []
     for position, end in last.select("run", "round").iter_rows():
         run = runs[position]
         every, total = run.keys["server.eval_every"], run.keys[NUM_ROUNDS]
         if end < total and is_complete[run.group]:
+            ends.append(end)
             later += [(position, round_) for round_ in (*range(end + every, total, every), total)]
     pairs = pl.DataFrame(later, {name: table.schema[name] for name in ("run", "round")}, orient="row")
     held = last.drop("round").join(pairs, on="run").select(table.columns)
-    return pl.concat([table, held]).sort("run", "round")
+    when = f"{min(ends)} to {max(ends)}" if len(set(ends)) > 1 else str(max(ends, default=0))
+    note = f"Stopped early, after {when} rounds: {count(len(ends), 'run')}, whose last numbers count for later rounds."
+    return pl.concat([table, held]).sort("run", "round"), [note] if ends else []
 
 
 def _longest(runs: Sequence[StoredRun], ends: Sequence[int]) -> list[int]:

@@ -34,7 +34,10 @@ class Choice:
     where: Scenario | float  # or the share of corrupted or malicious clients under any attack
     values: SweptValues
     optimism: float
-    """How much better the test metric, in the worst scenario, would be if the test set had been used to choose."""
+    """How much better the test metric, in the worst scenario, would be if the test set had been used to choose.
+
+    NaN with `--confirm`, which shows other runs.
+    """
 
     @property
     def where_name(self) -> str:

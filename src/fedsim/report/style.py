@@ -53,21 +53,25 @@ def context() -> AbstractContextManager[None]:
 
 
 def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
-    """Color and line of each row, whose `rules` are given. A rule has its own color and line in all figures.
+    """Color and line of each row, whose `rules` are given. A built-in rule has its own color and line in all figures.
 
-    Rows of one rule have its color and other lines; many of them have shades of it, darker for the first.
+    So has a plug-in, unless another row has them. Rows of one rule have its color and other lines; many of them have
+    shades of it, darker for the first.
     """
     known, numbers = list(AGGREGATORS), Counter(rules)
-    shown = []
-    for position, rule in enumerate(rules):
+    shown: dict[int, dict[str, Any]] = {}
+    for position in sorted(range(len(rules)), key=lambda i: (rules[i] not in known, rules[i] in rules[:i])):
+        rule = rules[position]
         place = known.index(rule) if rule in known else len(known) + crc32(rule.encode())
-        color, line, repeat = COLORS[place % len(COLORS)], place // len(COLORS), rules[:position].count(rule)
-        if numbers[rule] >= len(LINES):
-            color, line = _paler(color, MAX_PALE * repeat / (numbers[rule] - 1)), 0
-        else:
-            line = (line + repeat) % len(LINES)
-        shown.append({"color": color, "linestyle": LINES[line]})
-    return shown
+        repeat, is_shade = rules[:position].count(rule), numbers[rule] >= len(LINES)
+        lightness = MAX_PALE * repeat / (numbers[rule] - 1) if is_shade else 0.0
+        line = 0 if is_shade else place // len(COLORS) + repeat
+        looks = []
+        for i in range(MAX_LINES):  # other lines of the color, then other colors
+            color = _paler(COLORS[(place + i // len(LINES)) % len(COLORS)], lightness)
+            looks.append({"color": color, "linestyle": LINES[(line + i) % len(LINES)]})
+        shown[position] = next((look for look in looks if look not in shown.values()), looks[0])
+    return [shown[position] for position in range(len(rules))]
 
 
 def _paler(color: str, share: float) -> str:

@@ -92,7 +92,8 @@ class RunFolder:
             raise RunFolderError(f"{self.path}: must be a run folder, but does not exist")
         if not self.has_runs():
             inside = sorted(path for path in self.path.iterdir() if RunFolder(path).has_runs())
-            remedy = f"; it has run folders in it: {', '.join(path.name for path in inside[:3])}" if inside else ""
+            found = f"; it has run folders in it: {', '.join(path.name for path in inside[:3])}"
+            remedy = found if inside else "; new runs need a new or empty folder"
             raise RunFolderError(f"{self.path}: must be a run folder, but has no runs{remedy}")
 
     def make_directory(self) -> None:
@@ -172,10 +173,13 @@ class RunFolder:
     def read_configs(self) -> dict[Path, dict[str, Any]]:
         """The configurations that were run into the folder: file and tables, the latest first."""
         paths = sorted((self.path / "configs").glob("*.toml"), key=lambda path: path.stat().st_mtime, reverse=True)
-        try:
-            return {path: tomllib.loads(path.read_text(encoding="utf-8")) for path in paths} | legacy.configs(self.path)
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{self.path / 'configs'}: broken: {error}; delete it") from None
+        configs = {}
+        for path in paths:
+            try:
+                configs[path] = tomllib.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise RunFolderError(f"{path}: broken: {error}; delete it") from None
+        return configs | legacy.configs(self.path)
 
     def write_text(self, name: str, text: str) -> None:
         """Writes the file `name`."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedsim.config.components import flatten
 from fedsim.config.roles import run_id
 from fedsim.config.schema import Config
-from fedsim.errors import ConfigError, import_extra, pip_install
+from fedsim.errors import ConfigError, import_extra, pip_install, reason
 from fedsim.runs.callbacks import Callback, Evaluation, Start
 from fedsim.runs.sweep import run_names
 
@@ -95,16 +95,20 @@ def wandb(folder: Path) -> Tracker:
     client = import_extra("wandb", ConfigError, f"--log wandb: needs wandb; {pip_install('wandb')}")
 
     def open_run(config: Config, name: str, group: str, start: int) -> TrackerRun:
-        tracker_run = client.init(
-            project=os.environ.get("WANDB_PROJECT", "fedsim"),
-            name=name,
-            group=folder.name,
-            id=f"{group}-{run_id(config)}",
-            resume="allow",
-            config=flatten(config),
-            dir=folder,
-            reinit="create_new",
-        )
+        try:
+            tracker_run = client.init(
+                project=os.environ.get("WANDB_PROJECT", "fedsim"),
+                name=name,
+                group=folder.name,
+                id=f"{group}-{run_id(config)}",
+                resume="allow",
+                config=flatten(config),
+                dir=folder,
+                reinit="create_new",
+            )
+        except client.Error as error:
+            problem = reason(error).rstrip(".")
+            raise ConfigError(f"--log wandb: {problem}; WANDB_MODE=offline needs no account") from None
         return TrackerRun(lambda values, round_: tracker_run.log(values, step=round_), tracker_run.finish)
 
     return Tracker(open_run)
