@@ -1,5 +1,7 @@
 """Claims: verdicts compared with SciPy's interval, and functions of users that `report.claims` names."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind_from_stats
@@ -7,6 +9,8 @@ from scipy.stats import ttest_1samp, ttest_ind_from_stats
 import fedsim
 from fedsim import Claim, report
 from fedsim.cli.main import main
+from fedsim.engine import make_plan
+from fedsim.errors import ConfigError
 from fedsim.report.claims import summarize
 from fedsim.report.final import parse
 from fedsim.runs.folder import RunFolder
@@ -35,6 +39,12 @@ FAILURES = {
     "claims.py:abov": "report.claims: claims.py has no function abov; did you mean above?",
     "none.py:above": "report.claims: none.py: no such file",
 }
+
+
+def test_missing_functions_are_refused_before_the_runs(folder):
+    for name, message in list(FAILURES.items())[2:]:
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            make_plan(fedsim.load({"report": {"claims": name}}))
 
 
 @pytest.fixture
@@ -152,6 +162,8 @@ def test_numbers_are_over_splits_or_seeds(tmp_path):
     np.testing.assert_allclose(results.numbers(arfl), final("arfl", 0.5))
     np.testing.assert_allclose(results.difference(arfl, rfa), final("arfl", 0.5) - final("rfa", 0.5))
     assert results.find(server__aggregator="median") is None
+    with pytest.raises(ConfigError, match=r"find: no key is called server\.aggregatr; did you mean server\.agg"):
+        results.find(server__aggregatr="arfl")
     with pytest.raises(fedsim.errors.ConfigError, match=r"3 settings have server\.aggregator = arfl"):
         results.find(server__aggregator="arfl")
     of_split = lambda run, t: (

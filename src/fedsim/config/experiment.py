@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fedsim.config import adversaries
+from fedsim.config import adversaries, bundled
 from fedsim.config.clients import has_clients, lists_names, number_clients
 from fedsim.config.components import component_names, flatten, unmet
 from fedsim.config.fields import DEFAULTS, FIXED
@@ -146,6 +146,11 @@ class Experiment:
         known = {unmet(field, run) for run in runs}
         reasons = [condition.reason for condition in field.only_if]
         return next((reason for reason in reasons if reason in known), reasons[-1])
+
+    def check_claims(self) -> None:
+        """Raises `ConfigError` if the function of `claims` does not exist."""
+        if self.claims:
+            find("report.claims", bundled.located_plugin(self.claims))
 
     def __repr__(self) -> str:
         number = len(self.runs())

@@ -129,11 +129,17 @@ def plugin_files(configs: Collection[Config]) -> dict[str, str]:
     """{name: digest} of the files of all plug-ins, and of arrays, that `configs` name."""
     digests = {plugin.name: plugin.digest or "" for plugin in sorted(plugins(configs), key=lambda plugin: plugin.name)}
     bases = sorted({config.adapter.base for config in configs} - {""})
-    return digests | {base: base_digest(base) for base in bases}
+    return digests | {base: _base_digest(base) for base in bases}
 
 
-def base_digest(path: str) -> str:
-    """The digest of the arrays' file `adapter.base`. Raises `ConfigError` if it cannot be read."""
+def model_files(config: Config) -> dict[str, tuple[str, str]]:
+    """{key: (name, digest)} of the files that the model is from: its plug-in, and the arrays that it starts with."""
+    model, base = find("model.name", config.model.name), config.adapter.base
+    files = {"model.name": (model.name, model.digest)} if model.digest else {}
+    return files | ({"adapter.base": (base, _base_digest(base))} if base else {})
+
+
+def _base_digest(path: str) -> str:
     try:
         return f"{zlib.crc32(Path(path).expanduser().read_bytes()):08x}"
     except OSError as error:

@@ -73,6 +73,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     is not possible.
     """
     runs = experiment.runs()
+    experiment.check_claims()
     with factories.plugin_errors(runs):
         grouped = group_runs(runs)
     datasets: dict[Settings, FederatedDataset] = {}

@@ -8,12 +8,11 @@ import jax
 import numpy as np
 
 from fedsim.config.components import unflatten
-from fedsim.config.registry import find
 from fedsim.config.schema import Config
 from fedsim.core.types import FederatedDataset, Variables
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
-from fedsim.engine.factories import base_digest
+from fedsim.engine.factories import model_files
 from fedsim.engine.model import make_task, model_shapes
 from fedsim.errors import ConfigError
 from fedsim.runs.arrays import by_path, from_paths
@@ -77,12 +76,8 @@ def load_model(run: StoredRun, data: FederatedDataset | None = None) -> TrainedM
     config = unflatten({key: tuple(value) if isinstance(value, list) else value for key, value in run.keys.items()})
     if data is None and run.keys.get("arrays.path") == "":
         raise ConfigError("data: must be the data set in memory that `fedsim.load` got, but is missing")
-    model, base = config.model.name, config.adapter.base
-    for key, name, digest in (
-        ("model.name", model, find("model.name", model).digest),
-        ("adapter.base", base, base_digest(base) if base else None),
-    ):
-        if digest not in (None, run.group.record.files.get(name)):
+    for key, (name, digest) in model_files(config).items():
+        if run.group.record.files.get(name) != digest:
             raise ConfigError(f"{key}: {name} has changed since the run; restore it")
     dataset = load_dataset(config, data)
     if dataset_digest(dataset) != run.group.record.data:

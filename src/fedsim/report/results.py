@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 from polars import col
 
+from fedsim.config.fields import FIXED
+from fedsim.config.registry import did_you_mean, nearest
 from fedsim.errors import ConfigError
 from fedsim.report.compare import SPLIT, byzantine_excess, compare, count_runs, detection, differences, finals, units
 from fedsim.report.final import LAST, Final
@@ -146,9 +148,13 @@ class Results:
     def find(self, **values: Any) -> Setting | None:
         """The setting whose runs have these values, with dots of keys as two underscores; None: there is none.
 
-        Raises `ConfigError` if there are several.
+        Raises `ConfigError` if there are several, or no such key.
         """
         wanted = {key.replace("__", "."): hashable(value) for key, value in values.items()}
+        sections = {key.partition(".")[0] for key in FIXED}
+        for key in wanted:
+            if key not in FIXED and key.partition(".")[0] in sections:
+                raise ConfigError(f"find: no key is called {key}{did_you_mean(nearest(key, FIXED))}")
         has_all = lambda run: all(run.get(key) == value for key, value in wanted.items())
         matching = [setting for setting in self.settings if has_all(self.runs[setting.runs[0]])]
         if len(matching) > 1:
