@@ -98,6 +98,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises `ConfigError`, which `main` prints."""
+        message += ", before options" * message.startswith("the following arguments are required")
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 
