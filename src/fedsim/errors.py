@@ -40,7 +40,7 @@ def python_options() -> Iterator[None]:
 def reason(error: Exception) -> str:
     """The start of an error's message; of one of the system, such as "Permission denied", without its number."""
     system = error.strerror if isinstance(error, OSError) else None
-    return (system or (str(error).strip().splitlines() or [type(error).__name__])[0])[:MAX_REASON].rstrip(":")
+    return (system or (str(error).strip().splitlines() or [type(error).__name__])[0])[:MAX_REASON]
 
 
 def describe_os_error(error: OSError) -> str:

@@ -33,7 +33,7 @@ def list_files(source: Path, archives: str, folders: str) -> Files:
         try:
             files |= dict((_list_zip if archive.suffix == ".zip" else _list_tar)(archive))
         except ERRORS as error:
-            raise DataError(f"{archive}: broken: {reason(error)}") from None
+            raise DataError(f"{archive}: broken: {reason(error).rstrip(':')}") from None
     return files
 
 
