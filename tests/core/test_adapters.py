@@ -69,6 +69,8 @@ def test_statistics_start_as_those_of_the_base():
     np.testing.assert_allclose(outputs, task.outputs(trained, X), rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match=rf"must have the array {mean} \(5,\), got"):
         with_adapters(task, rank=1, alpha=1.0, base={name: base[name] for name in base if name != mean})
+    with pytest.raises(ValueError, match=rf"must have the array {mean}"):
+        with_adapters(task, rank=1, alpha=1.0, whole=("*",), base={name: base[name] for name in base if name != mean})
     with pytest.raises(ValueError, match=rf"{mean} must have shape \(5,\), got \(1,\)"):
         with_adapters(task, rank=1, alpha=1.0, base=base | {mean: np.zeros(1)})
 

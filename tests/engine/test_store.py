@@ -265,8 +265,22 @@ def test_what_a_later_group_does_not_record_is_kept(folder, whole, tmp_path):
     models = {path.name for path in folder.path.glob("groups/*/models/*")}
     assert len(models) == len(whole.runs())
     compute(plan_of([7]), folder.path)
+    assert all(run.read_model() for run in folder.runs() if run.keys["seed"] != 7)
+    assert compute(plan_of(SEEDS, record__models=True), folder.path).computed == []
     assert {path.name for path in folder.path.glob("groups/*/models/*")} == models
     assert len(folder.groups()) == len(whole.groups()) + len(other.groups()) + 1
+
+
+def test_an_interrupted_force_resumes_with_a_changed_plug_in(folder, monkeypatch):
+    """Other seeds keep their old rows."""
+    for group in folder.groups():
+        group.write_record(msgspec.structs.replace(group.record, files={"a.py": "old"}))
+    monkeypatch.setattr("fedsim.engine.factories.plugin_files", lambda runs: {"a.py": "new"})
+    with pytest.raises(RunFolderError, match=r"a\.py has changed since its runs were computed"):
+        run_plan(plan_of([1]), folder.path)
+    compute(plan_of([1]), folder.path, calls=2, force=True)
+    assert compute(plan_of([1]), folder.path).resumed == [2]
+    assert compute(plan_of([1]), folder.path).computed == []
 
 
 @pytest.mark.parametrize("text", ["data", "source", "versions", "plug-in"])

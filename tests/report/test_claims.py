@@ -164,6 +164,9 @@ def test_numbers_are_over_splits_or_seeds(tmp_path):
     assert results.find(server__aggregator="median") is None
     with pytest.raises(ConfigError, match=r"find: no key is called server\.aggregatr; did you mean server\.agg"):
         results.find(server__aggregatr="arfl")
+    with pytest.raises(ConfigError, match=r"no key is called arfl\.lamm; did you mean arfl\.lam\?"):
+        results.find(arfl__lamm=1.0)
+    assert results.find(my_rule__share=0.5) is None  # of a plug-in that was not run
     with pytest.raises(fedsim.errors.ConfigError, match=r"3 settings have server\.aggregator = arfl"):
         results.find(server__aggregator="arfl")
     of_split = lambda run, t: (

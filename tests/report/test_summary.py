@@ -13,7 +13,7 @@ from fedsim import report
 from fedsim.report.compare import detection
 from fedsim.report.final import Final
 from fedsim.report.html.contents import contents
-from fedsim.report.metric import DETECTION
+from fedsim.report.metric import DETECTION, EXCESS
 from fedsim.runs import privacy
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS
@@ -78,7 +78,10 @@ def test_summary(folder):
     (row,) = report.summary(report.load(folder, final=Final("mean", 2)))
     assert [row[f"accuracy_p{p}_mean"] for p in (10, 50, 90)] == pytest.approx([0.45, 0.5, 0.25])
     assert row["byzantine_excess_mean"] == pytest.approx(0.1)
-    (table,) = report.accuracy_tables(report.load(folder))
+    results = report.load(folder)
+    assert results.numbers(results.settings[0], EXCESS) == pytest.approx([0, 20])
+    assert results.numbers(results.settings[0], DETECTION[0]) == pytest.approx([100, 75])
+    (table,) = report.accuracy_tables(results)
     assert "ARFL: f was exceeded in up to 10 % of the rounds." in table.notes
 
 

@@ -26,12 +26,12 @@ def add_parser(commands: Any) -> None:
 def call(options: argparse.Namespace) -> None:
     """Prints two lines for each configuration."""
     from fedsim.config import bundled, toml
-    from fedsim.report.names import count
 
     for name in bundled.names():
         text = bundled.located(Path(name)).read_text(encoding="utf-8")
         presets = ", ".join(tomllib.loads(text).get(toml.PRESET, {}))
-        size = count(count_runs(toml.read(Path(name))), "run") + (f"; presets: {presets}" if presets else "")
+        number = count_runs(toml.read(Path(name)))
+        size = f"{number:,} run{'s' * (number != 1)}" + (f"; presets: {presets}" if presets else "")
         print(f"{name} ({size})\n    {first_sentence(text)}")
     print("\nRun one with `fedsim run NAME`, or a variant of it with `fedsim run NAME --preset PRESET`.")
 

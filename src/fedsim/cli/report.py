@@ -2,13 +2,14 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsim.config.values import WHERE, option_of
-from fedsim.errors import ConfigError, RunFolderError
+from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsim.report import Results
@@ -129,13 +130,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
         )
     tables = paired if options.paired else report.accuracy_tables(results)
     out = _destination(options.out, results, baseline)
-    note, written = "nothing was written; --out DIR writes the files of this report", []
-    try:
-        written = report.write(results, out, baseline) if out is not None else []
-    except RunFolderError as error:  # of somebody else, maybe
-        if options.out:
-            raise
-        note, out = f"{error}; --out DIR writes the files of this report elsewhere", None
+    written = [] if out is None else report.write(results, out, baseline)
     claims, problems = report.claims_tables(results)
     if options.format == "terminal":
         shown = report.narrow(tables, results, is_written=out is not None)
@@ -145,7 +140,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     for problem in (*problems, *unpaired):
         print(f"fedsim: note: {problem}", file=sys.stderr)
     if out is None:
-        print(f"fedsim: note: {note}", file=sys.stderr)
+        print("fedsim: note: nothing was written; --out DIR writes the files of this report", file=sys.stderr)
 
 
 def _text(tables: "Sequence[Table]", options: argparse.Namespace) -> str:
@@ -173,10 +168,11 @@ def _write_page(results: "Results", options: argparse.Namespace, out: "RunFolder
 
 
 def _destination(path: Path | None, results: "Results", baseline: str) -> "RunFolder | None":
-    """The folder for files, if any."""
+    """The folder for files, if any: by default none if that cannot be written to."""
     from fedsim.runs.folder import RunFolder
 
     if path is None:
-        return results.folders[0] if results.is_own(results.folders[0], baseline) else None
+        folder = results.folders[0]
+        return folder if results.is_own(folder, baseline) and os.access(folder.path, os.W_OK) else None
     path.mkdir(parents=True, exist_ok=True)
     return RunFolder(path)

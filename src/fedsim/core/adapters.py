@@ -58,12 +58,14 @@ def with_adapters(
 
     initial, statistics = jax.jit(init_all)(jax.random.key(0))
     _check(initial, rank, whole)
-    stored = {f"statistics/{name}": value for name, value in flatten_dict(statistics or {}, sep="/").items()}
-    known = {} if base is None else _matching(initial | stored, base, is_trained)
+    known: dict[str, np.ndarray] = {}
+    if base is not None:
+        stored = {f"statistics/{name}": value for name, value in flatten_dict(statistics or {}, sep="/").items()}
+        known = _matching(initial, base, is_trained) | _matching(stored, base, lambda name: False)
 
     def init(key: Array) -> Variables:
         params, statistics = init_all(key)
-        if statistics:
+        if base is not None and statistics:
             named = flatten_dict(statistics, sep="/").items()
             statistics = unflatten_dict({name: known.get(f"statistics/{name}", a) for name, a in named}, sep="/")
         return Variables(

@@ -21,11 +21,12 @@ from fedsim.engine.fitting import fit_layouts
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Plan, with_groups_of
 from fedsim.errors import ConfigError, RunFolderError
+from fedsim.report.keys import hashable
 from fedsim.report.names import count
 from fedsim.runs import legacy
 from fedsim.runs.files import has_checkpoint
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.groups import ADDED, CLIENTS, ROUNDS, GroupFolder, Record, has_all_of
+from fedsim.runs.groups import ADDED, CLIENTS, ROUNDS, GroupFolder, Record, has_all_of, has_more_than
 from fedsim.runs.sweep import section_name
 
 log = logging.getLogger("fedsim")
@@ -101,12 +102,20 @@ def _find_missing(
     wanted = {id_: config.server.num_rounds for id_, config in zip(ids, plan.runs, strict=True)}
     latest = _latest(known, completed, wanted)
     is_locked = cache(GroupFolder.is_locked)  # once a group
-    changes = {group: _changed_input(group.record, digests, files) for group in known}
-    if not (force or allow_mismatch) and (changed := next(filter(None, changes.values()), "")):
-        raise RunFolderError(
-            f"{path}: {changed} has changed since its runs were computed; restore it, add --allow-mismatch to compute "
-            f"only missing runs with the new one, or --force to compute all again, or {ELSEWHERE}"
-        )
+    changes: dict[GroupFolder, str] = {}
+    # Of what no group has, other versions are older ones; also those of runs that are not asked for.
+    new_files = {name: d for name, d in files.items() if all(group.record.files.get(name) != d for group in known)}
+    new_data = {choice: d for choice, d in digests.items() if all(group.record.data != d for group in known)}
+    changed = next(filter(None, (_older_input(group.record, new_data, new_files) for group in known)), "")
+
+    def check(changed: str) -> None:
+        if changed and not (force or allow_mismatch):
+            raise RunFolderError(
+                f"{path}: {changed} has changed since its runs were computed; restore it, add --allow-mismatch to "
+                f"compute only missing runs with the new one, or --force to compute these again, or {ELSEWHERE}"
+            )
+
+    check(changed)
     missing: dict[int, Config] = {}
     resumed: dict[GroupFolder, int] = {}
     for position, config in enumerate(plan.runs):
@@ -126,6 +135,11 @@ def _find_missing(
         if force:
             missing[position] = again
             continue
+        if group not in changes:
+            edited = [name for name, digest in group.record.files.items() if files.get(name, digest) != digest]
+            has_same_data = group.record.data == digests[data_choice(config)]
+            changes[group] = next(iter(edited), "") if has_same_data else "the data set"
+        check(changes[group])
         if (is_recorded := has_all_of(run, flatten(config))) and completed[group] >= num_rounds:
             continue
         has_no_states = completed[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
@@ -136,17 +150,14 @@ def _find_missing(
     return missing, resumed
 
 
-def _changed_input(record: Record, digests: Mapping[Settings, str], files: Mapping[str, str]) -> str:
-    """The plug-in, or data, of which a stored group had another version than the plan; empty: of none."""
-    for name, digest in record.files.items():
-        if files.get(name, digest) != digest:
+def _older_input(record: Record, new_data: Mapping[Settings, str], new_files: Mapping[str, str]) -> str:
+    """The plug-in, or data, of which a stored group had another version than these new ones; empty: of none."""
+    for name in record.files:
+        if name in new_files:
             return name
-    plain = lambda value: tuple(value) if isinstance(value, list) else value
-    row = LATER | {key: plain(value) for key, value in record.runs[0].items()}
-    for choice, digest in digests.items():
-        if digest != record.data and all(row.get(key) == value for key, value in choice):
-            return "the data set"
-    return ""
+    row = LATER | {key: hashable(value) for key, value in record.runs[0].items()}
+    has_choice = any(all(row.get(key) == value for key, value in choice) for choice in new_data)
+    return "the data set" if has_choice else ""
 
 
 def _latest(
@@ -154,13 +165,16 @@ def _latest(
 ) -> dict[str, tuple[GroupFolder, dict[str, Any]]]:
     """The latest group that has each run, and its row there.
 
-    If an earlier one has the rounds that are `wanted`, only one that replaces it, or has more, counts.
+    If an earlier one has the rounds that are `wanted`, only one that replaces it, or has more, counts: none that
+    records less.
     """
     latest: dict[str, tuple[GroupFolder, dict[str, Any]]] = {}
     for group in known:
         for run in (run for run in group.record.runs if run["id"] in wanted):
             before, row = latest.get(run["id"], (group, run))
             is_enough = completed[before] >= wanted[run["id"]]
+            if is_enough and run[ROUNDS] <= row[ROUNDS] and has_more_than(row, run):
+                continue
             if not is_enough or run[ROUNDS] == row[ROUNDS] or completed[group] > completed[before]:
                 latest[run["id"]] = group, run
     return latest

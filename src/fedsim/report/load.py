@@ -60,7 +60,6 @@ def load_runs(
     every = [(folder, run) for folder, runs in zip(folders, runs_of, strict=True) for run in runs]
     stored = [run for _, run in every]
     table, stopped = _hold_stopped(read_rows("rounds", stored), stored)
-    notes += stopped
     rows = dict(table.group_by("run", maintain_order=True).agg(col("round").max()).iter_rows())
     ends = [rows.get(position, -1) for position in range(len(every))]  # the last round of each run
     rest = iter(ends)
@@ -75,6 +74,7 @@ def load_runs(
         for kind in ("clients", "info"):  # which are read later, or never
             group.check(kind)
     longest = _longest(stored, ends) if len(folders) > 1 else list(rows)
+    notes += _describe_stopped([stopped[position] for position in longest if position in stopped])
     new = {position: number for number, position in enumerate(longest)}
     numbers = col("run").replace_strict(new, default=None, return_dtype=pl.Int32)
     table = table.with_columns(numbers, pl.selectors.float().fill_nan(None)).drop_nulls("run").sort("run", "round")
@@ -124,29 +124,36 @@ def _up_to(run: StoredRun, num_rounds: int) -> StoredRun:
     return run._replace(keys=run.keys | {NUM_ROUNDS: num_rounds}, is_complete=is_complete)
 
 
-def _hold_stopped(table: pl.DataFrame, runs: Sequence[StoredRun]) -> tuple[pl.DataFrame, list[str]]:
+def _hold_stopped(table: pl.DataFrame, runs: Sequence[StoredRun]) -> tuple[pl.DataFrame, dict[int, int]]:
     """With the last row of each run that was stopped repeated in its later rounds, as its model stays the same.
 
-    A sentence says how many were stopped.
+    Also the rounds after which they stopped, by position.
     """
     may_stop = [position for position, run in enumerate(runs) if any(run.keys.get(key) for key in MAY_STOP)]
     if not may_stop:
-        return table, []
+        return table, {}
     last = table.filter(col("run").is_in(may_stop)).group_by("run").last()
     is_complete = {group: group.is_complete() for group in {runs[position].group for position in may_stop}}
     later: list[tuple[int, int]] = []
-    ends = []
+    stopped = {}
     for position, end in last.select("run", "round").iter_rows():
         run = runs[position]
         every, total = run.keys["server.eval_every"], run.keys[NUM_ROUNDS]
         if end < total and is_complete[run.group]:
-            ends.append(end)
+            stopped[position] = end
             later += [(position, round_) for round_ in (*range(end + every, total, every), total)]
     pairs = pl.DataFrame(later, {name: table.schema[name] for name in ("run", "round")}, orient="row")
     held = last.drop("round").join(pairs, on="run").select(table.columns)
-    when = f"{min(ends)} to {max(ends)}" if len(set(ends)) > 1 else str(max(ends, default=0))
-    note = f"Stopped early, after {when} rounds: {count(len(ends), 'run')}, whose last numbers count for later rounds."
-    return pl.concat([table, held]).sort("run", "round"), [note] if ends else []
+    return pl.concat([table, held]).sort("run", "round"), stopped
+
+
+def _describe_stopped(ends: Sequence[int]) -> list[str]:
+    """A sentence on the runs that were stopped after these rounds."""
+    if not ends:
+        return []
+    when = f"{min(ends)} to {max(ends)}" if len(set(ends)) > 1 else ends[0]
+    runs = count(len(ends), "run")
+    return [f"Stopped early, after {when} rounds: {runs}, whose last numbers count for later rounds."]
 
 
 def _longest(runs: Sequence[StoredRun], ends: Sequence[int]) -> list[int]:

@@ -8,7 +8,7 @@ from fedsim.runs.folder import RunFolder, StoredRun
 
 DATA = (
     "must be the same data set in all folders, but {} and {} have different examples under the same keys; report them "
-    "apart, or give each a name of its own, such as another arrays.path"
+    "apart, or give each a path of its own"
 )
 PLUGIN = (
     "must be the same in all folders, but its file has changed between {} and {}; report them apart, or give the new "

@@ -4,14 +4,15 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from polars import col
 
-from fedsim.config.fields import FIXED
 from fedsim.config.registry import did_you_mean, nearest
+from fedsim.config.resolve import schema
 from fedsim.errors import ConfigError
 from fedsim.report.compare import SPLIT, byzantine_excess, compare, count_runs, detection, differences, finals, units
 from fedsim.report.final import LAST, Final
@@ -25,6 +26,7 @@ from fedsim.runs.groups import GroupFolder
 if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
 
+SURE = 0.85  # share of equal characters of a key and the one that was meant
 BASELINE = "arfl"  # the rule that others are compared with by default
 
 
@@ -151,10 +153,10 @@ class Results:
         Raises `ConfigError` if there are several, or no such key.
         """
         wanted = {key.replace("__", "."): hashable(value) for key, value in values.items()}
-        sections = {key.partition(".")[0] for key in FIXED}
+        keys = {*schema().fields, *chain.from_iterable(self.runs)}
         for key in wanted:
-            if key not in FIXED and key.partition(".")[0] in sections:
-                raise ConfigError(f"find: no key is called {key}{did_you_mean(nearest(key, FIXED))}")
+            if key not in keys and (match := nearest(key, keys, SURE)):  # others may be of plug-ins that were not run
+                raise ConfigError(f"find: no key is called {key}{did_you_mean(match)}")
         has_all = lambda run: all(run.get(key) == value for key, value in wanted.items())
         matching = [setting for setting in self.settings if has_all(self.runs[setting.runs[0]])]
         if len(matching) > 1:
@@ -193,7 +195,7 @@ class Results:
     def _finals(self, metric: Metric, final: Final) -> pl.DataFrame:
         """`compare.finals`, whose runs are the splits or seeds, so that numbers are in their order."""
         if (metric, final) not in self._known:
-            values = finals(self.table, metric, final)
+            values = finals(self._with_metric(self.table, metric), metric, final)
             self._known[metric, final] = values.with_columns(run=SPLIT if self.has_splits else "seed")
         return self._known[metric, final]
 
@@ -214,14 +216,17 @@ class Results:
         """By position of the setting, of `self.table` or `self.explored`."""
         key = id(table), metric
         if key not in self._known:
-            of_runs = byzantine_excess(table) if metric == EXCESS else self.detection if metric in DETECTION else None
-            if of_runs is not None:
-                kept = table.drop(metric.column, strict=False)
-                table = kept.join(of_runs, on="run", how="left", maintain_order="left")
-            values = finals(table, metric, self.final)
+            values = finals(self._with_metric(table, metric), metric, self.final)
             joined = compare(values).join(count_runs(values), on="setting")
             self._known[key] = {row["setting"]: row for row in joined.iter_rows(named=True)}
         return self._known[key]
+
+    def _with_metric(self, table: pl.DataFrame, metric: Metric) -> pl.DataFrame:
+        """The table with the metric of whole runs in place of that of evaluations, if it is one."""
+        of_runs = byzantine_excess(table) if metric == EXCESS else self.detection if metric in DETECTION else None
+        if of_runs is None:
+            return table
+        return table.drop(metric.column, strict=False).join(of_runs, on="run", how="left", maintain_order="left")
 
     def is_own(self, out: RunFolder, baseline: str = BASELINE) -> bool:
         """Whether this is the default report of the run folder `out`: of its runs alone, without choices."""

@@ -53,10 +53,10 @@ def context() -> AbstractContextManager[None]:
 
 
 def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
-    """Color and line of each row, whose `rules` are given. A built-in rule has its own color and line in all figures.
+    """Color and line of each row, whose `rules` are given, the same in all figures.
 
-    So has a plug-in, unless another row has them. Rows of one rule have its color and other lines; many of them have
-    shades of it, darker for the first.
+    Unless another row has them: of plug-ins, and of rules with many rows. Rows of one rule have its color and other
+    lines; many of them have shades of it, darker for the first.
     """
     known, numbers = list(AGGREGATORS), Counter(rules)
     shown: dict[int, dict[str, Any]] = {}
@@ -66,11 +66,11 @@ def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
         repeat, is_shade = rules[:position].count(rule), numbers[rule] >= len(LINES)
         lightness = MAX_PALE * repeat / (numbers[rule] - 1) if is_shade else 0.0
         line = 0 if is_shade else place // len(COLORS) + repeat
-        looks = []
+        choices = []
         for i in range(MAX_LINES):  # other lines of the color, then other colors
             color = _paler(COLORS[(place + i // len(LINES)) % len(COLORS)], lightness)
-            looks.append({"color": color, "linestyle": LINES[(line + i) % len(LINES)]})
-        shown[position] = next((look for look in looks if look not in shown.values()), looks[0])
+            choices.append({"color": color, "linestyle": LINES[(line + i) % len(LINES)]})
+        shown[position] = next((look for look in choices if look not in shown.values()), choices[0])
     return [shown[position] for position in range(len(rules))]
 
 

@@ -25,7 +25,7 @@ import polars as pl
 from fedsim.errors import RunFolderError, describe_os_error
 from fedsim.runs import legacy
 from fedsim.runs.files import write_atomically
-from fedsim.runs.groups import INDEX, ROUNDS, GroupFolder, Record, has_all_of
+from fedsim.runs.groups import INDEX, ROUNDS, GroupFolder, Record, has_all_of, has_more_than
 from fedsim.runs.locks import lock
 from fedsim.runs.schemas import SCHEMAS
 
@@ -146,7 +146,7 @@ class RunFolder:
     def runs(self) -> list[StoredRun]:
         """Its runs in the order in which they were added; of a run that several groups have, the longest complete one.
 
-        Of equally long ones, the latest. If none is complete, the latest that has rows.
+        Of equally long ones, the latest, unless it records less. If none is complete, the latest that has rows.
         """
         runs: dict[str, StoredRun] = {}
         order: dict[str, tuple[float, int]] = {}
@@ -157,6 +157,8 @@ class RunFolder:
                 known = runs.get(run["id"])
                 order.setdefault(run["id"], (group.record.created, run["position"]))
                 is_longest = is_complete and known is not None and run[ROUNDS] >= known.num_rounds
+                if known is not None and known.num_rounds == run[ROUNDS] and has_more_than(known.keys, run):
+                    is_longest = False
                 if known is None or (is_longest if known.is_complete else has_rows):
                     keys = {key: value for key, value in run.items() if key not in FACTS}
                     runs[run["id"]] = StoredRun(run["id"], keys, run["num_clients"], group, is_complete, group)

@@ -69,7 +69,13 @@ class Completion(msgspec.Struct, frozen=True):
 def has_all_of(run: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether the row of a run records all that another one does, except final states."""
     has_added = all(not other[key] or other[key] == run.get(key) for key in ADDED if key in other)
-    return has_added and CLIENTS.index(run["record.clients"]) >= CLIENTS.index(other["record.clients"])
+    clients = [CLIENTS.index(row.get("record.clients", "all")) for row in (run, other)]
+    return has_added and clients[0] >= clients[1]
+
+
+def has_more_than(run: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the row of a run records all that another one does, and more."""
+    return has_all_of(run, other) and not has_all_of(other, run)
 
 
 class RowFile(NamedTuple):

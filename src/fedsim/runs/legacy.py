@@ -81,7 +81,8 @@ class _LegacyGroup(GroupFolder):
             for position, run in enumerate(manifest.runs)
         ]
         environment = {"versions": manifest.versions, "device": manifest.device, "source": manifest.source}
-        data = " ".join(manifest.data[:-1])  # of each split; the last is that of the kind of data in memory
+        is_in_memory = manifest.runs[0].get("arrays.path") == ""  # others had digests of another kind
+        data = " ".join(manifest.data[:-1]) if is_in_memory else ""  # of each split; the last is that of their kind
         return Record(0.0, runs, {}, [environment], data, manifest.files)
 
     def read_completion(self) -> Completion:
