@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from fedsim import report
-from fedsim.report.compare import detection
+from fedsim.report.compare import byzantine_excess, detection
 from fedsim.report.final import Final
 from fedsim.report.html.contents import contents
 from fedsim.report.metric import DETECTION, EXCESS
@@ -83,6 +83,13 @@ def test_summary(folder):
     assert results.numbers(results.settings[0], DETECTION[0]) == pytest.approx([100, 75])
     (table,) = report.accuracy_tables(results)
     assert "ARFL: f was exceeded in up to 10 % of the rounds." in table.notes
+
+
+def test_rounds_beyond_f_of_a_stopped_run():
+    """After it was stopped, its rows are repeated without them."""
+    rows = {"run": 0, "round": [0, 2, 4, 60], "byzantine_excess": [None, 0.0, 1.0, None]}
+    assert byzantine_excess(pl.DataFrame(rows)).rows() == [(0, 0.5)]
+    assert byzantine_excess(pl.DataFrame(rows | {"byzantine_excess": [None] * 4})).rows() == [(0, None)]
 
 
 def test_detection_on_the_page(folder, monkeypatch):

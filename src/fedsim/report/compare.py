@@ -88,9 +88,8 @@ def over_rounds(table: pl.DataFrame, metric: Metric) -> pl.DataFrame:
 def byzantine_excess(table: pl.DataFrame) -> pl.DataFrame:
     """A row a run: the share of all rounds in which more of the cohort were corrupted than f; null without an f."""
     excess, rounds = col("byzantine_excess"), col("round").diff()
-    is_known = excess.filter(col("evaluation") > 0).null_count() == 0
-    share = pl.when(is_known).then((excess * rounds).sum() / rounds.sum()).fill_nan(None)
-    return table.group_by("run").agg(share.alias("byzantine_excess"))
+    share = (excess * rounds).sum() / rounds.filter(excess.is_not_null()).sum()
+    return table.group_by("run").agg(share.fill_nan(None))
 
 
 def detection(clients: pl.DataFrame) -> pl.DataFrame:

@@ -143,7 +143,7 @@ def _hold_stopped(table: pl.DataFrame, runs: Sequence[StoredRun]) -> tuple[pl.Da
             stopped[position] = end
             later += [(position, round_) for round_ in (*range(end + every, total, every), total)]
     pairs = pl.DataFrame(later, {name: table.schema[name] for name in ("run", "round")}, orient="row")
-    held = last.drop("round").join(pairs, on="run").select(table.columns)
+    held = last.drop("round").join(pairs, on="run").with_columns(byzantine_excess=None).select(table.columns)
     return pl.concat([table, held]).sort("run", "round"), stopped
 
 
