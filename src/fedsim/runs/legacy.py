@@ -81,7 +81,7 @@ class _LegacyGroup(GroupFolder):
             for position, run in enumerate(manifest.runs)
         ]
         environment = {"versions": manifest.versions, "device": manifest.device, "source": manifest.source}
-        is_in_memory = manifest.runs[0].get("arrays.path") == ""  # others had digests of another kind
+        is_in_memory = any(run.get("arrays.path") == "" for run in manifest.runs)  # others had digests of another kind
         data = " ".join(manifest.data[:-1]) if is_in_memory else ""  # of each split; the last is that of their kind
         return Record(0.0, runs, {}, [environment], data, manifest.files)
 
