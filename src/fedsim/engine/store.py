@@ -131,22 +131,19 @@ def _find_missing(
                 f"{path}: its runs have {run[ROUNDS]} rounds, and models are those after the last one; {ELSEWHERE}"
             )
         longest = max(num_rounds, run[ROUNDS])
-        again = _merge(config, run, longest, config.record.final_states)
-        if force:
-            missing[position] = again
-            continue
-        if group not in changes:
-            edited = [name for name, digest in group.record.files.items() if files.get(name, digest) != digest]
-            has_same_data = group.record.data == digests[data_choice(config)]
-            changes[group] = next(iter(edited), "") if has_same_data else "the data set"
-        check(changes[group])
-        if (is_recorded := has_all_of(run, flatten(config))) and completed[group] >= num_rounds:
-            continue
-        has_no_states = completed[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
-        if not is_recorded or changes[group] or has_no_states:
-            missing[position] = again
-        else:
-            resumed[group] = max(longest, resumed.get(group, 0))
+        if not force:
+            if group not in changes:
+                edited = [name for name, digest in group.record.files.items() if files.get(name, digest) != digest]
+                has_same_data = group.record.data == digests[data_choice(config)]
+                changes[group] = next(iter(edited), "") if has_same_data else "the data set"
+            check(changes[group])
+            if (is_recorded := has_all_of(run, flatten(config))) and completed[group] >= num_rounds:
+                continue
+            has_no_states = completed[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
+            if is_recorded and not changes[group] and not has_no_states:
+                resumed[group] = max(longest, resumed.get(group, 0))
+                continue
+        missing[position] = _merge(config, run, longest, config.record.final_states)
     return missing, resumed
 
 
@@ -155,8 +152,8 @@ def _older_input(record: Record, new_data: Mapping[Settings, str], new_files: Ma
     for name in record.files:
         if name in new_files:
             return name
-    row = LATER | {key: hashable(value) for key, value in record.runs[0].items()}
-    has_choice = any(all(row.get(key) == value for key, value in choice) for choice in new_data)
+    value = lambda key: hashable(record.runs[0].get(key, LATER.get(key)))
+    has_choice = any(all(value(key) == new for key, new in choice) for choice in new_data)
     return "the data set" if has_choice else ""
 
 
