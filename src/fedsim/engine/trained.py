@@ -15,6 +15,7 @@ from fedsim.engine.environment import dataset_digest
 from fedsim.engine.factories import model_files
 from fedsim.engine.model import make_task, model_shapes
 from fedsim.errors import ConfigError
+from fedsim.report.keys import hashable
 from fedsim.runs.arrays import by_path, from_paths
 from fedsim.runs.folder import StoredRun
 
@@ -73,7 +74,7 @@ def load_model(run: StoredRun, data: FederatedDataset | None = None) -> TrainedM
     arrays that it started with are other ones than in the run.
     """
     arrays = run.read_model()
-    config = unflatten({key: tuple(value) if isinstance(value, list) else value for key, value in run.keys.items()})
+    config = unflatten({key: hashable(value) for key, value in run.keys.items()})
     if data is None and run.keys.get("arrays.path") == "":
         raise ConfigError("data: must be the data set in memory that `fedsim.load` got, but is missing")
     for key, (name, digest) in model_files(config).items():
