@@ -84,6 +84,12 @@ def test_a_rule_counts_the_rows_that_pre_aggregators_leave():
         make_plan(parse(text.replace("trimmed_mean", "monna")))
 
 
+def test_attackers_copy_one_of_the_clients():
+    text = PLANE + "attack = {kind = 'mimic', fraction = 0.25}\nmimic = {target = 'fixed', client_id = 12}"
+    with pytest.raises(ConfigError, match=r"^mimic\.client_id: must be at most 11 for 12 clients .*got 12$"):
+        make_plan(parse(text))
+
+
 OWN = """
 from typing import Annotated
 from fedsim import Limit, Traced

@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from fedsim.attacks.honest import broadcast_update, honest_deviations, honest_mask, honest_mean, to_float32
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.settings import OnlyIf, Traced
+from fedsim.core.settings import Limit, OnlyIf, Traced
 from fedsim.core.trees import inner_products, nonzero, squared_norm, weighted_sum
 from fedsim.core.types import Array, PyTree, Updates
 
@@ -40,7 +40,13 @@ def mimic(
     warmup: Annotated[
         Array | int, Traced(ge=1), OnlyIf("target", "learned"), "rounds in which the direction is learned"
     ] = 50,
-    client_id: Annotated[Array | int, Traced(ge=0), OnlyIf("target", "fixed"), "id of the client to copy"] = 0,
+    client_id: Annotated[
+        Array | int,
+        Traced(ge=0),
+        Limit("client_id < N", lambda n: n - 1, of="clients"),
+        OnlyIf("target", "fixed"),
+        "id of the client to copy",
+    ] = 0,
 ) -> Attack:
     """All malicious clients copy the update of one honest client, which then counts too much: none is an outlier.
 

@@ -59,7 +59,7 @@ class OnlyIf:
 
 @dataclass(frozen=True)
 class Limit:
-    """The largest value of a rule's setting that counts clients, in a cohort of K; 0 is always allowed.
+    """The largest value of a setting that counts clients, in a cohort of K; 0 is always allowed.
 
     >>> Limit("2 f < K", lambda k: (k - 1) // 2).check("num_byzantine", 5, num_rows=10)
     Traceback (most recent call last):
