@@ -96,12 +96,6 @@ def test_clients_with_nan_are_invalid():
     assert result.weights[2] == 0
 
 
-def test_pre_aggregators_mix_before_the_rule():
-    mean = aggregators.apply(aggregators.krum(), UPDATES, pre_aggregators=[aggregators.nnm(num_byzantine=0)])
-    np.testing.assert_allclose(mean.update, UPDATES.mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(mean.weights, 1 / K, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("rule", "updates", "arguments", "name"),
     [

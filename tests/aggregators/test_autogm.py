@@ -9,26 +9,17 @@ from scipy.optimize import minimize
 
 from fedsim.aggregators import autogm, rfa
 from tests.aggregators.test_aggregators import weiszfeld
+from tests.aggregators.test_arfl import by_bisection
 from tests.aggregators.test_robust import KEY, flat, report_of, updates_of
 from tests.aggregators.test_tight_groups import tight
 
 K, EPS = 9, 1e-6
 
 
-def water_level(distances, lam):
-    """alpha [n] = max(eta - d, 0) / lambda with sum 1; eta by bisection, lambda = lam n."""
-    low, high = distances.min(), distances.max() + lam * len(distances)
-    for _ in range(200):
-        eta = (low + high) / 2
-        total = np.maximum(eta - distances, 0).sum()
-        low, high = (eta, high) if total < lam * len(distances) else (low, eta)
-    return np.maximum(eta - distances, 0) / (lam * len(distances))
-
-
 def alternate(x, lam, num_iters, num_steps):
     weights = weiszfeld(x, np.ones(len(x)), num_steps, EPS)
     for _ in range(num_iters):
-        alpha = water_level(np.linalg.norm(x - weights @ x, axis=1), lam)
+        alpha = by_bisection(np.linalg.norm(x - weights @ x, axis=1), np.ones(len(x)), lam)
         weights = weiszfeld(x, alpha, num_steps, EPS, weights)
     return weights
 
@@ -57,7 +48,7 @@ def test_minimizes_the_objective():
 
         def objective(z, x=x, lam=lam):
             distances = np.linalg.norm(x - z, axis=1)
-            alpha = water_level(distances, lam)
+            alpha = by_bisection(distances, np.ones(K), lam)
             return alpha @ distances + lam * K / 2 * alpha @ alpha
 
         z = flat(aggregate(lam, report_of(x)).update).astype(np.float64)

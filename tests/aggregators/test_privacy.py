@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from scipy.special import logsumexp
-from scipy.stats import norm
 
 import fedsim
 from fedsim.aggregators import norm_clipping
@@ -49,15 +48,6 @@ def divergence(share, z, order):
     return min(logsumexp(logs) / (order - 1), e(order))
 
 
-def poisson_divergence(share, z, order):
-    """That of N(0, z^2) (1 - share) + share N(1, z^2) from N(0, z^2), by the trapezoidal rule."""
-    x = np.linspace(-15 * z, order + 15 * z, 20_000)
-    with np.errstate(divide="ignore"):
-        logs = order * np.logaddexp(np.log1p(-share), math.log(share) + (2 * x - 1) / (2 * z * z))
-    density = norm.logpdf(x, scale=z)
-    return logsumexp(logs + density, b=x[1] - x[0]) / (order - 1)
-
-
 def epsilon(divergences, delta, orders=ORDERS):
     of_orders = zip(orders, divergences, strict=True)
     return min(r + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a, r in of_orders)
@@ -70,19 +60,6 @@ def test_epsilon_matches_the_formulas(num_clients, num_sampled, z):
     expected = [epsilon((1 + i) * each, 1e-5) for i in range(100)]
     assert shown[-1] == pytest.approx(expected[-1], rel=1e-3)
     assert (np.asarray(shown) >= np.asarray(expected) * (1 - 1e-6)).all()  # differences of large orders are rounded up
-
-
-@pytest.mark.parametrize(("num_clients", "num_sampled", "z"), CASES)
-def test_epsilon_of_poisson_sampling_matches_the_definition(num_clients, num_sampled, z):
-    """Of 1 and 500 rounds. Those of dp-accounting at fractional orders are slightly larger."""
-    share, orders = num_sampled / num_clients, privacy.POISSON_ORDERS
-    shown = privacy.poisson_epsilons([share] * 500, [z] * 500, 1e-5)
-    each = np.asarray([poisson_divergence(share, z, order) for order in orders])
-    expected = np.asarray([epsilon(n * each, 1e-5, orders) for n in (1, 500)])
-    np.testing.assert_allclose([shown[0], shown[-1]], expected, rtol=1e-4)
-    assert ([shown[0], shown[-1]] >= expected * (1 - 1e-9)).all()
-    assert shown[-1:] == privacy.poisson_epsilons([share] * 500, [z] * 500, 1e-5, privacy.LAST)
-    assert shown[-1] < privacy.epsilons([share] * 500, [z / 2] * 500, 1e-5)[-1]  # of the same noise
 
 
 def test_rounds_without_clients_or_noise_under_poisson_sampling(caplog):

@@ -1,5 +1,6 @@
 """Chains: rules that aggregate with the weights of another rule or after pre-aggregators, against float64 NumPy."""
 
+from functools import partial
 from itertools import pairwise
 
 import jax
@@ -146,21 +147,24 @@ def test_a_chain_applies_its_stages_in_order():
     """Doubling and then adding 1 is not the same as the other way round; a mean of two rows has half of each."""
     change = lambda f: lambda report, key: report._replace(updates=jax.tree.map(f, report.updates))
     doubled, raised = jax.jit(change(lambda u: 2 * u)), change(lambda u: u + 1)
-    halves = jnp.asarray([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
 
-    def mixed(report, key):
-        updates = jax.tree.map(lambda u: halves @ u, report.updates)
-        rows = jax.tree.map(lambda a: a[::2], report._replace(updates=(), weights=None))
-        return rows._replace(updates=updates, mixing=halves)
+    def mix(matrix, report, key):
+        updates = jax.tree.map(lambda u: matrix @ u, report.updates)
+        rows = jax.tree.map(lambda a: a[: len(matrix)], report._replace(updates=(), weights=None))
+        return rows._replace(updates=updates, mixing=matrix)
+
+    halves = partial(mix, jnp.asarray([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))
+    half = partial(mix, jnp.asarray([[0.5, 0.5]]))
 
     updates, given = [[1.0], [3.0], [8.0]], given_weights(jnp.asarray([0.5, 0.3, 0.2]))
     update = lambda *stages: apply(fedsim.chain(*stages), updates, num_examples=[2, 3, 5]).update.item()
     assert update(doubled, raised, aggregators.median()) == 7
     assert update(raised, doubled, aggregators.median()) == 8
     assert update(given, aggregators.fedavg()) == pytest.approx(0.5 * 1 + 0.3 * 3 + 0.2 * 8)
-    result = apply(fedsim.chain(mixed, doubled, aggregators.fedavg(weighting="equal")), updates)
-    assert result.update.item() == pytest.approx(((2 + 6) / 2 + 16) / 2)
-    np.testing.assert_allclose(result.weights, [0.25, 0.25, 0.5])
+    for stages in [(halves, doubled), (doubled, halves), (halves, doubled, half)]:
+        result = apply(fedsim.chain(*stages, aggregators.fedavg(weighting="equal")), updates)
+        assert result.update.item() == pytest.approx(((2 + 6) / 2 + 16) / 2)
+        np.testing.assert_allclose(result.weights, [0.25, 0.25, 0.5])
 
 
 def test_a_chain_is_a_rule():

@@ -6,6 +6,7 @@ import numpy as np
 
 import fedsim
 from tests.conftest import Linear, build_simulation, make_dataset
+from tests.core.test_client import softmax_gradient
 
 NUM_EXAMPLES = (2, 3, 5, 8, 11)
 RATE, EPOCHS, ROUNDS = 0.3, 2, 5
@@ -63,10 +64,8 @@ class Reference:
 
     def gradient(self, i, p):
         """Gradient of client i's mean cross-entropy."""
-        x, w, b = self.x[i], p[:12].reshape(4, 3), p[12:]
-        q = np.exp(x @ w + b)
-        error = (q / q.sum(axis=1, keepdims=True) - np.eye(3)[self.y[i]]) / len(x)
-        return np.concatenate([(x.T @ error).ravel(), error.sum(axis=0)])
+        by_kernel, by_bias = softmax_gradient(p[:12].reshape(4, 3), p[12:], self.x[i], self.y[i])
+        return np.concatenate([by_kernel.ravel(), by_bias])
 
     def train(
         self, i, start, correct=lambda gradient, p: gradient, rate=RATE, momentum=0.0, weight_decay=0.0, shift=0.0

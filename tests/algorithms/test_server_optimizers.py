@@ -1,5 +1,7 @@
 """Server optimizers against the formulas of "Adaptive Federated Optimization" and of momentum, in float64."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -13,32 +15,12 @@ SERVER_RATE, B1, B2, TAU, DECAY = 0.05, 0.8, 0.95, 1e-2, 0.3
 YOGI_START = 1e-6  # optax's; the paper's is tau squared
 
 
-def correct_bias(average, decay, t):
-    return average / (1 - decay**t)
-
-
-def adam(state, delta, t):
-    m, v = state if state else (0.0, 0.0)
-    m, v = B1 * m + (1 - B1) * delta, B2 * v + (1 - B2) * delta**2
-    return (m, v), SERVER_RATE * correct_bias(m, B1, t) / (np.sqrt(correct_bias(v, B2, t)) + TAU)
-
-
-def yogi(state, delta, t):
-    m, v = state if state else (np.full_like(delta, YOGI_START), np.full_like(delta, YOGI_START))
-    m, v = B1 * m + (1 - B1) * delta, v - (1 - B2) * delta**2 * np.sign(v - delta**2)
-    return (m, v), SERVER_RATE * correct_bias(m, B1, t) / (np.sqrt(correct_bias(v, B2, t)) + TAU)
-
-
-def adam_without_correction(state, delta, t):
-    m, v = state or (0.0, TAU**2)
-    m, v = B1 * m + (1 - B1) * delta, B2 * v + (1 - B2) * delta**2
-    return (m, v), SERVER_RATE * m / (np.sqrt(v) + TAU)
-
-
-def yogi_without_correction(state, delta, t):
-    m, v = state or (0.0, TAU**2)
-    m, v = B1 * m + (1 - B1) * delta, v - (1 - B2) * delta**2 * np.sign(v - delta**2)
-    return (m, v), SERVER_RATE * m / (np.sqrt(v) + TAU)
+def adam(state, delta, t, *, is_yogi=False, start=(0.0, 0.0), corrects=True):
+    m, v = state or start
+    m = B1 * m + (1 - B1) * delta
+    v = v - (1 - B2) * delta**2 * np.sign(v - delta**2) if is_yogi else B2 * v + (1 - B2) * delta**2
+    first, second = (m / (1 - B1**t), v / (1 - B2**t)) if corrects else (m, v)
+    return (m, v), SERVER_RATE * first / (np.sqrt(second) + TAU)
 
 
 def adagrad(state, delta, t):
@@ -46,35 +28,28 @@ def adagrad(state, delta, t):
     return (v,), SERVER_RATE * delta / (np.sqrt(v) + TAU)
 
 
-def adagrad_from_zero(state, delta, t):
-    return adagrad(state or (0.0,), delta, t)
-
-
 def momentum(state, delta, t):
     velocity = B1 * (state or (0.0,))[0] + delta
     return (velocity,), SERVER_RATE * velocity
 
 
-def plain(state, delta, t):
-    return None, SERVER_RATE * delta
-
-
+uncorrected = partial(adam, start=(0.0, TAU**2), corrects=False)
 CASES = {
     "adam": (lambda rate: server_optimizers.adam(rate, b1=B1, b2=B2, eps=TAU), adam),
-    "yogi": (lambda rate: server_optimizers.yogi(rate, b1=B1, b2=B2, eps=TAU), yogi),
+    "yogi": (
+        lambda rate: server_optimizers.yogi(rate, b1=B1, b2=B2, eps=TAU),
+        partial(adam, is_yogi=True, start=(YOGI_START, YOGI_START)),
+    ),
     "adam without correction": (
         lambda rate: server_optimizers.adam(rate, b1=B1, b2=B2, eps=TAU, bias_correction=False),
-        adam_without_correction,
+        uncorrected,
     ),
     "yogi without correction": (
         lambda rate: server_optimizers.yogi(rate, b1=B1, b2=B2, eps=TAU, bias_correction=False),
-        yogi_without_correction,
+        partial(uncorrected, is_yogi=True),
     ),
     "adagrad": (lambda rate: server_optimizers.adagrad(rate, eps=TAU), adagrad),
     "weight decay": (lambda rate: server_optimizers.sgd(rate, momentum=B1, weight_decay=DECAY), momentum),
-    "adagrad from zero": (lambda rate: server_optimizers.adagrad(rate, eps=TAU, initial=0.0), adagrad_from_zero),
-    "momentum": (lambda rate: server_optimizers.sgd(rate, momentum=B1), momentum),
-    "plain": (lambda rate: server_optimizers.sgd(rate), plain),
 }
 
 

@@ -12,7 +12,7 @@ from fedsim.attacks import ascent, min_max, optimal_alie, optimal_ipm
 from fedsim.attacks.ascent import own_view
 from tests.aggregators.test_robust import clip
 from tests.attacks.contexts import KEY
-from tests.conftest import Linear
+from tests.conftest import make_simulation
 
 SEEDS = range(5)
 
@@ -119,16 +119,8 @@ def one_round(attack, rule, optimizer):
     owners = np.repeat(np.arange(4), 5)
     data = fedsim.from_arrays(x[owners], y[owners], owners, x, y)
     train = fedsim.corrupt(fedsim.corruption.none(), KEY, data.train, data.spec, 0, client_ids=[3])
-    method = lambda hparams, round: fedsim.Method(
-        rule, fedsim.client_sgd(hparams), server_optimizer=optimizer, attack=attack
-    )
-    simulation = fedsim.Simulation(
-        task=fedsim.classification(Linear(), x[0]),
-        method=method,
-        cohort=fedsim.CohortOptions(size=4),
-        training=fedsim.TrainingOptions(batch_size=2, max_num_examples=5),
-        root=fedsim.Examples(jnp.asarray(x), jnp.asarray(y)),
-    )
+    parts = {"server_optimizer": lambda hparams: optimizer, "attack": lambda hparams: attack}
+    simulation = make_simulation(data, lambda hparams: rule, cohort_size=4, batch_size=2, epochs=1, **parts)
     hparams = fedsim.HParams(learning_rate=0.3)
     state, _ = jax.jit(lambda train: simulation.round(simulation.init(KEY, train, hparams), train, hparams))(train)
     kernel, bias = (np.asarray(state.variables.params["Dense_0"][name], float) for name in ("kernel", "bias"))

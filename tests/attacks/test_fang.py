@@ -8,6 +8,7 @@ import pytest
 from fedsim.aggregators import multi_krum
 from fedsim.attacks import fang
 from fedsim.attacks.fang import max_lambda
+from tests.aggregators.test_robust import krum_order
 from tests.attacks.contexts import HONEST, MALICIOUS, VALID, forge, honest_rows, make_context, rows
 
 VALID_ROWS = np.flatnonzero(VALID)
@@ -59,10 +60,7 @@ def test_lambda_is_the_largest_with_which_krum_selects_a_malicious_client():
     signs = np.sign(x[HONEST].mean(axis=0))
     for strength in float(max_lambda(context)) * 0.5 ** np.arange(20):
         updates = np.where(MALICIOUS[:, None], -strength * signs, x)
-        scores = np.sort(((updates[:, None] - updates[None]) ** 2).sum(axis=-1)[:, VALID_ROWS], axis=1)[:, 1:4].sum(
-            axis=1
-        )
-        if is_selected := MALICIOUS[VALID_ROWS[np.argmin(scores[VALID_ROWS])]]:
+        if is_selected := MALICIOUS[krum_order(updates, VALID_ROWS, 2)[0]]:
             break
     assert is_selected
     forged = forge(fang(against="krum"), context)

@@ -1,12 +1,12 @@
 """Frozen arrays: arguments of a program, not constants in it, and never trained."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedsim
-from fedsim.core.task import cross_entropy
 from tests.conftest import build_simulation, make_dataset
 
 WIDTH = 400  # 5 x 400 frozen numbers, next to some 60 of everything else
@@ -15,19 +15,10 @@ HPARAMS = fedsim.HParams(0.1)
 
 def on_features(frozen) -> fedsim.Task:
     """Softmax regression on random features."""
-
-    def losses(params, x, y):
-        logits = jnp.tanh(x @ frozen) @ params
-        return cross_entropy(logits, y), jnp.argmax(logits, axis=1) == y
-
-    def loss(params, x, y, mask, key):
-        return jnp.sum(jnp.where(mask, losses(params, x, y)[0], 0)) / jnp.maximum(jnp.sum(mask), 1)
-
-    def metrics(params, x, y, mask):
-        each, correct = losses(params, x, y)
-        return fedsim.Metrics(jnp.sum(jnp.where(mask, each, 0)), jnp.sum(mask & correct), jnp.sum(mask))
-
-    return fedsim.stateless(lambda key: 0.1 * jax.random.normal(key, (WIDTH, 3)), loss, metrics)
+    model = fedsim.from_functions(
+        lambda key: 0.1 * jax.random.normal(key, (WIDTH, 3)), lambda params, x, key: jnp.tanh(x @ frozen) @ params
+    )
+    return fedsim.classification(model, np.zeros(5, np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -68,4 +59,4 @@ def test_frozen_arrays_are_arguments(dataset, projection):
     closed_over = lambda data: two_rounds(simulation_of(on_features(jnp.asarray(projection)), dataset), data)
     assert max(constants(jax.make_jaxpr(closed_over)(dataset.train))) >= projection.size  # what it is there for
     actual, expected = jax.jit(bound)(task.frozen, dataset.train), jax.jit(closed_over)(dataset.train)
-    np.testing.assert_allclose(actual.params, expected.params, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(actual.params, expected.params, rtol=1e-5, atol=1e-6)

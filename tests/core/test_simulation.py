@@ -213,34 +213,6 @@ def test_a_batch_larger_than_every_client_holds_all_its_examples(dataset, data):
     chex.assert_trees_all_close(huge[0].variables, enough[0].variables, rtol=1e-5)
 
 
-def pairs(report, key):
-    """Joins neighbors; a pair's update is the mean of its two clients'."""
-    k = report.valid.size
-    mixing = jnp.where(jnp.arange(k)[None] // 2 == jnp.arange(k // 2)[:, None], 0.5, 0.0)
-    joined = report._replace(
-        client_ids=report.client_ids[::2],
-        num_examples=report.num_examples.reshape(-1, 2).sum(axis=1),
-        losses=mixing @ report.losses,
-        updates=jax.tree.map(lambda u: jnp.tensordot(mixing, u, axes=1), report.updates),
-        valid=report.valid.reshape(-1, 2).all(axis=1),
-    )
-    return joined._replace(mixing=mixing)
-
-
-def doubled(report, key):
-    return report._replace(updates=jax.tree.map(lambda u: 2 * u, report.updates))
-
-
-def test_pre_aggregators_apply_one_after_another():
-    """FedAvg of pairs of pairs of doubled updates: a client's share is a fourth of that of its four."""
-    updates, groups = np.random.default_rng(0).normal(size=(len(COUNTS), 3)), np.reshape(COUNTS, (-1, 4))
-    method = fedsim.Method(fedavg(H), fedsim.client_sgd(H), pre_aggregators=[doubled, pairs, pairs])
-    result = fedsim.aggregators.apply(method.server, updates, num_examples=COUNTS)
-    shares = np.repeat(groups.sum(axis=1), 4) / 4 / sum(COUNTS)
-    np.testing.assert_allclose(result.weights, shares, rtol=1e-5)
-    np.testing.assert_allclose(result.update, 2 * shares @ updates, rtol=1e-4, atol=1e-6)
-
-
 # Broken contracts are reported where they are traced
 
 

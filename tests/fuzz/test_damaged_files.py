@@ -1,4 +1,4 @@
-"""Damaged files raise an error of a single line, or can be read as valid data. 2,600 cases.
+"""Damaged files raise an error of a single line, or can be read as valid data. 2,800 cases.
 
 Run with `pytest -m fuzz`; takes one or two minutes.
 """

@@ -13,7 +13,6 @@ from fedsim.core.task import classification
 from fedsim.core.types import DataSpec, Variables
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN, LeNet5, Logistic, ResNet18
 from fedsim.models.recurrent import LSTM
-from fedsim.models.resnet import Block
 
 KEY = jax.random.key(0)
 
@@ -100,17 +99,6 @@ def test_resnet18_equals_the_reference():
     params = perturb(jax.jit(module.init)(KEY, x)["params"])
     got, expected = jax.jit(lambda p: (module.apply({"params": p}, x), reference_resnet18(p, x)))(params)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_gradients_of_a_block_under_vmap():
-    """Gradients by the parameters of two blocks, and by their inputs."""
-    module, x = Block(6, stride=2, groups=2), jax.random.normal(KEY, (2, 2, 6, 5, 4))
-    params = perturb(jax.vmap(lambda key: module.init(key, x[0])["params"])(jax.random.split(KEY, 2)))
-    gradient = lambda apply: jax.vmap(jax.grad(lambda p, x: jnp.sum(jnp.sin(apply(p, x))), (0, 1)))
-    both = [gradient(f) for f in (lambda p, x: module.apply({"params": p}, x), partial(reference_block, stride=2))]
-    got, expected = jax.jit(lambda *batch: [f(*batch) for f in both])(params, x)
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("module", [ResNet18(width=4), LeNet5(), Logistic(10)])

@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-from dataclasses import replace
 from functools import partial
 
 import jax
@@ -86,10 +85,8 @@ def test_packages_offer_their_components(key):
 @pytest.mark.parametrize(
     ("key", "name", "values"),
     [
-        ("server.aggregator", "arfl", {"lam": 1e-3}),
         ("server.aggregator", "arfl", {"lam": "auto", "smoothing": 0.5}),
         ("server.aggregator", "arfl", {"lam": "auto", "target": 3.5, "target_of": "effective", "source": "root"}),
-        ("server.aggregator", "multi_krum", {"num_byzantine": 0, "num_selected": 1}),
         ("server.aggregator", "cfl", {"threshold": 1.0, "weighting": "equal"}),
         ("server.aggregator", "rfa", {"num_iters": 1, "eps": 10.0, "weighting": "equal"}),
         ("attack.kind", "alie", {"z": 1.5, "sign": "minus", "deviation": "sample"}),
@@ -100,12 +97,9 @@ def test_packages_offer_their_components(key):
         ("corruption.kind", "backdoor", {"target": 2, "size": 2, "value": 0.5, "corner": "top_right"}),
         ("attack.kind", "fang", {"against": "krum"}),
         ("attack.kind", "mimic", {"target": "fixed", "client_id": 5}),
-        ("server.aggregator", "trimmed_mean", {"num_byzantine": 1}),
-        ("server.aggregator", "meamed", {"num_byzantine": 3}),
         ("server.aggregator", "multi_krum", {"neighbors": "n-f-1", "weighting": "equal"}),
         ("server.aggregator", "bulyan", {"num_byzantine": 1, "beta": "n-2f"}),
         ("server.aggregator", "dnc", {"num_byzantine": 2, "num_iters": 2, "num_dims": 4}),
-        ("server.aggregator", "smea", {"num_byzantine": 3}),
         ("server.aggregator", "adaptive_clipping", {"quantile": 0.9, "zeroing": True, "weighting": "examples"}),
         ("server.aggregator", "centered_clipping", {"tau": 0.5, "num_iters": 2, "weighting": "examples"}),
         (
@@ -113,13 +107,7 @@ def test_packages_offer_their_components(key):
             "norm_clipping",
             {"threshold": 0.5, "noise_std": 0.1, "weighting": "examples", "delta": 1e-5},
         ),
-        ("server.pre_aggregators", "nnm", {"num_byzantine": 1}),
-        ("server.pre_aggregators", "bucketing", {"size": 3}),
-        ("server.pre_aggregators", "clipping", {"threshold": 0.5}),
-        ("server.pre_aggregators", "arc", {"num_byzantine": 1}),
         ("server.pre_aggregators", "zeroing", {"threshold": 2.0, "norm": 2}),
-        ("server.pre_aggregators", "quantization", {"bits": 3}),
-        ("server.pre_aggregators", "top_k", {"share": 0.5}),
     ],
 )
 def test_with_other_settings(key, name, values):
@@ -182,10 +170,6 @@ def test_data_sets_and_partitions(text):
 
 def test_data_sets_from_arrays():
     testing.check_dataset(make_dataset())
-    dataset = make_dataset()
-    no_test = replace(dataset, x_test=dataset.x_test[:0], y_test=dataset.y_test[:0])
-    with pytest.raises(AssertionError, match="y_test must have at least one example"):
-        testing.check_dataset(no_test)
     x = np.zeros((6, 4), np.int8)
     y = np.arange(12).reshape(6, 2)
     testing.check_dataset(fedsim.from_arrays(x, y, [0, 0, 1, 1, 2, 2], x, y, inputs="text", test_client_ids=[0] * 6))
