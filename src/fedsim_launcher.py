@@ -22,6 +22,9 @@ def entry() -> None:
     if conflict := find_conflict():
         print(f"fedsim: error: {conflict}", file=sys.stderr)
         sys.exit(2)
+    from fedsim import interrupts
+
+    interrupts.install_handler()  # before the other imports
     from fedsim.cli.main import entry
 
     entry()

@@ -137,3 +137,48 @@ def test_exported_work_is_sufficient(peers, tmp_path):
     after = {path: value / total for path, value in sums.items()}
     np.save(exchange.params_file(tmp_path, "loop"), exchange.flatten(after, work.settings["leaves"]))
     assert compare.distance(work, "loop") < 1e-5
+
+
+CHECK, SWEEP = "check round arfl", "sweep W3, 4 runs in lockstep"
+
+
+def test_the_accelerator_benchmark_measures_and_resumes(tmp_path):
+    out = tmp_path / "report.json"
+    done = run("accelerator", "--tiny", "--out", str(out), "--only", CHECK)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = run("accelerator", "--tiny", "--out", str(out), "--only", CHECK, SWEEP)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{CHECK}: measured before" in done.stdout
+
+    report = json.loads(out.read_text())
+    assert report.keys() >= {"device", "platform", "versions", "command", "results"}
+    assert list(report["results"]) == [CHECK, SWEEP]
+    check, sweep = report["results"].values()
+    assert check["passed"]
+    assert [line["same_cohort"] for line in check["rounds"]] == [True, True]
+    assert sweep["runs_in_lockstep"] == 4
+    assert sweep["compile_seconds"] > 0
+    assert sweep["median_seconds_a_round"] > 0
+    assert sweep["program_bytes"] > 0
+    assert sweep["forecast_bytes"] > 0
+
+
+def test_it_needs_an_accelerator(tmp_path):
+    done = subprocess.run(
+        [sys.executable, FOLDER / "accelerator.py", "--out", tmp_path / "report.json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"JAX_PLATFORMS": "cpu", "PATH": ""},
+    )
+    assert done.returncode == 2
+    assert "--tiny" in done.stderr
+
+
+def test_results_of_another_device_are_kept(tmp_path):
+    out = tmp_path / "report.json"
+    out.write_text(json.dumps({"device": "NVIDIA H100", "results": {}}))
+    done = run("accelerator", "--tiny", "--out", str(out), "--only", CHECK)
+    assert done.returncode == 1
+    assert "device" in done.stderr
+    assert json.loads(out.read_text())["device"] == "NVIDIA H100"

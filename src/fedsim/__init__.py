@@ -7,7 +7,6 @@ a `Method` (aggregator, optimizers, attack), and a few numbers. Its methods are 
 and `HParams`. The command line is `fedsim.cli`.
 """
 
-from fedsim import interrupts  # noqa: F401  # isort: skip  # first, to handle Ctrl-C during the other imports
 import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
@@ -23,19 +22,22 @@ if TYPE_CHECKING:
     from fedsim import corruption as corruption
     from fedsim import trees as trees
     from fedsim.public import *  # noqa: F403
+    from fedsim.report.claims import Claim as Claim
 else:
 
     def __getattr__(name: str) -> Any:
         """Imports a subpackage or the public names when one is first used, so the command line starts without JAX."""
         if name.isidentifier() and not name.startswith("_") and importlib.util.find_spec(f"fedsim.{name}") is not None:
             return importlib.import_module(f"fedsim.{name}")
+        if name == "Claim":  # without polars until it is used
+            return importlib.import_module("fedsim.report.claims").Claim
         if not name.startswith("_") or name == "__all__":
-            public = importlib.import_module("fedsim.public")
+            public = vars(importlib.import_module("fedsim.public"))
             if name == "__all__":
-                return [*SUBPACKAGES, *public.__all__]
-            if name in public.__all__:
-                globals()[name] = getattr(public, name)
-                return globals()[name]
+                return [*SUBPACKAGES, "Claim", *(public_name for public_name in public if public_name[0] != "_")]
+            if name in public:
+                globals()[name] = public[name]
+                return public[name]
         raise AttributeError(f"module 'fedsim' has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Ctrl-C in the program `fedsim`, from its first line on. Other programs that import fedsim are not affected.
+"""Ctrl-C in the program `fedsim`. Other programs that import fedsim are not affected.
 
 A `KeyboardInterrupt` while modules are imported or plans are made may be swallowed, so Ctrl-C ends the process at once,
 except while runs are in progress, which save what they have.
@@ -16,15 +16,6 @@ INTERRUPTED = 130  # exit code
 RETRY_SECONDS = 0.02
 _message = "fedsim: interrupted"
 _raises = False
-
-
-def is_program() -> bool:
-    """Whether this process is `fedsim` or `python -m fedsim`."""
-    program = sys.argv[0] if sys.argv else ""
-    if program == "-m":  # while the package is imported
-        arguments = sys.orig_argv[sys.orig_argv.index("-m") + 1 :] if "-m" in sys.orig_argv else []
-        return arguments[:1] == ["fedsim"]
-    return os.path.splitext(os.path.basename(program))[0] == "fedsim"
 
 
 def install_handler() -> None:
@@ -82,7 +73,3 @@ def _stop(number: int, frame: FrameType | None) -> None:
         sys.stdout.flush()
     os.write(sys.stderr.fileno(), f"{_message}\n".encode())
     os._exit(INTERRUPTED)
-
-
-if is_program():
-    install_handler()

@@ -1,115 +1,56 @@
 """The names that `fedsim` offers, imported when one of them is first used (see `fedsim.__getattr__`)."""
 
-from typing import TYPE_CHECKING, Any
-
-from fedsim.api import Result, load, run
-from fedsim.config.values import sweep
-from fedsim.core.chain import chain
-from fedsim.core.contracts import (
-    Aggregator,
-    Algorithm,
-    Attack,
-    AttackContext,
-    ClientOptimizer,
-    LocalResult,
-    LocalTraining,
-    PreAggregator,
-    RootEvaluator,
-    Schedule,
-    Task,
-)
-from fedsim.core.corrupt import Corruption, corrupt
-from fedsim.core.evaluate import evaluate
-from fedsim.core.layerwise import layerwise
-from fedsim.core.method import Method, client_sgd, plain_sgd
-from fedsim.core.module import from_functions
-from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
-from fedsim.core.settings import Bounds, Limit, OnlyIf, Traced
-from fedsim.core.simulation import Simulation
-from fedsim.core.task import classification, regression, stateless, with_frozen
-from fedsim.core.types import (
-    Aggregate,
-    ClientData,
-    CohortReport,
-    DataSpec,
-    Examples,
-    FederatedDataset,
-    HParams,
-    Metrics,
-    RoundRecord,
-    Scalar,
-    SimulationState,
-    Variables,
-)
-from fedsim.datasets import Partition, RawDataset, from_arrays, from_dataset, from_pandas
-from fedsim.runs.callbacks import Callback
-
-if TYPE_CHECKING:
-    from fedsim.report.claims import Claim
-
-__all__ = [
-    "Aggregate",
-    "Aggregator",
-    "Algorithm",
-    "Attack",
-    "AttackContext",
-    "Bounds",
-    "Callback",
-    "Claim",
-    "ClientData",
-    "ClientOptimizer",
-    "CohortOptions",
-    "CohortReport",
-    "Corruption",
-    "DataSpec",
-    "Examples",
-    "FederatedDataset",
-    "HParams",
-    "Limit",
-    "LocalResult",
-    "LocalTraining",
-    "LossOptions",
-    "Method",
-    "Metrics",
-    "OnlyIf",
-    "Partition",
-    "PreAggregator",
-    "RawDataset",
-    "Result",
-    "RootEvaluator",
-    "RoundRecord",
-    "Scalar",
-    "Schedule",
-    "Simulation",
-    "SimulationState",
-    "Task",
-    "Traced",
-    "TrainingOptions",
-    "Variables",
-    "chain",
-    "classification",
-    "client_sgd",
-    "corrupt",
-    "evaluate",
-    "from_arrays",
-    "from_dataset",
-    "from_functions",
-    "from_pandas",
-    "layerwise",
-    "load",
-    "plain_sgd",
-    "regression",
-    "run",
-    "stateless",
-    "sweep",
-    "with_frozen",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Imports what reads tables when it is first used."""
-    if name != "Claim":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fedsim.report.claims import Claim
-
-    return Claim
+from fedsim.api import Result as Result
+from fedsim.api import load as load
+from fedsim.api import run as run
+from fedsim.config.values import sweep as sweep
+from fedsim.core.chain import chain as chain
+from fedsim.core.contracts import Aggregator as Aggregator
+from fedsim.core.contracts import Algorithm as Algorithm
+from fedsim.core.contracts import Attack as Attack
+from fedsim.core.contracts import AttackContext as AttackContext
+from fedsim.core.contracts import ClientOptimizer as ClientOptimizer
+from fedsim.core.contracts import LocalResult as LocalResult
+from fedsim.core.contracts import LocalTraining as LocalTraining
+from fedsim.core.contracts import PreAggregator as PreAggregator
+from fedsim.core.contracts import RootEvaluator as RootEvaluator
+from fedsim.core.contracts import Schedule as Schedule
+from fedsim.core.contracts import Task as Task
+from fedsim.core.corrupt import Corruption as Corruption
+from fedsim.core.corrupt import corrupt as corrupt
+from fedsim.core.evaluate import evaluate as evaluate
+from fedsim.core.layerwise import layerwise as layerwise
+from fedsim.core.method import Method as Method
+from fedsim.core.method import client_sgd as client_sgd
+from fedsim.core.method import plain_sgd as plain_sgd
+from fedsim.core.module import from_functions as from_functions
+from fedsim.core.options import CohortOptions as CohortOptions
+from fedsim.core.options import LossOptions as LossOptions
+from fedsim.core.options import TrainingOptions as TrainingOptions
+from fedsim.core.settings import Bounds as Bounds
+from fedsim.core.settings import Limit as Limit
+from fedsim.core.settings import OnlyIf as OnlyIf
+from fedsim.core.settings import Traced as Traced
+from fedsim.core.simulation import Simulation as Simulation
+from fedsim.core.task import classification as classification
+from fedsim.core.task import regression as regression
+from fedsim.core.task import stateless as stateless
+from fedsim.core.task import with_frozen as with_frozen
+from fedsim.core.types import Aggregate as Aggregate
+from fedsim.core.types import ClientData as ClientData
+from fedsim.core.types import CohortReport as CohortReport
+from fedsim.core.types import DataSpec as DataSpec
+from fedsim.core.types import Examples as Examples
+from fedsim.core.types import FederatedDataset as FederatedDataset
+from fedsim.core.types import HParams as HParams
+from fedsim.core.types import Metrics as Metrics
+from fedsim.core.types import RoundRecord as RoundRecord
+from fedsim.core.types import Scalar as Scalar
+from fedsim.core.types import SimulationState as SimulationState
+from fedsim.core.types import Variables as Variables
+from fedsim.datasets import Partition as Partition
+from fedsim.datasets import RawDataset as RawDataset
+from fedsim.datasets import from_arrays as from_arrays
+from fedsim.datasets import from_dataset as from_dataset
+from fedsim.datasets import from_pandas as from_pandas
+from fedsim.runs.callbacks import Callback as Callback

@@ -78,20 +78,3 @@ def test_ignoring_ctrl_c_is_kept():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.parametrize(
-    ("argument", "original", "is_fedsim"),
-    [
-        ("/usr/bin/fedsim", [], True),
-        ("-m", ["python", "-m", "fedsim", "run"], True),
-        ("-m", ["python", "-X", "dev", "-m", "fedsim"], True),
-        ("-m", ["python", "-m", "pytest"], False),
-        ("my_study.py", ["python", "my_study.py", "-m", "fedsim"], False),
-        ("", ["python"], False),
-    ],
-)
-def test_other_programs_keep_their_handler(argument, original, is_fedsim, monkeypatch):
-    monkeypatch.setattr(sys, "argv", [argument])
-    monkeypatch.setattr(sys, "orig_argv", original)
-    assert interrupts.is_program() == is_fedsim

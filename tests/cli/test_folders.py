@@ -16,7 +16,7 @@ from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
 from fedsim.errors import RunFolderError
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.groups import GroupFolder, Record
+from fedsim.runs.groups import Record
 from tests.cli.test_main import SMALL
 from tests.conftest import Stop
 from tests.report import synthetic
@@ -65,16 +65,6 @@ def test_show_names_the_best_rule_of_the_hardest_scenario_without_failed_runs(tm
     assert "long" * 20 in names
     best = " ".join(line.split("│")[-2].strip() for line in lines if line.startswith("│"))
     assert "60.00 FedAvg and 2 more, Clean" in " ".join(best.split())
-
-
-def test_show_lists_folders_whose_locks_are_of_another_user(folders, monkeypatch, capsys):
-    def refuse(group):
-        raise RunFolderError(f"{group.path}/lock: cannot be written: Permission denied")
-
-    monkeypatch.setattr(GroupFolder, "is_locked", refuse)
-    assert main(["show", str(folders)]) == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if "│" in line]
-    assert "not complete" in " ".join("".join(rows).split())
 
 
 def test_report_of_a_folder_of_another_user(folders, monkeypatch, capsys):

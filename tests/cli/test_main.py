@@ -83,7 +83,6 @@ def test_config_is_a_configuration_with_every_default(capsys):
         (["data", "shwo"], "invalid choice: 'shwo'"),
         (["config", "sever"], "SECTION: must be a section of the configuration, got sever; did you mean server?"),
         (["run", "quickstart", "--server.rounds", "3"], "on the command line: unknown key server.rounds; did you mean"),
-        (["run", "quickstart", "--name", "a/b"], "name: must be text of up to 100 letters"),
     ],
 )
 def test_wrong_usage(arguments, message, config, capsys):
@@ -94,10 +93,8 @@ def test_wrong_usage(arguments, message, config, capsys):
     ("arguments", "message"),
     [
         ("--clinet.epochs 2", "unknown key clinet.epochs; did you mean client.epochs?"),
-        ("--sweep.sede 0 1", "unknown key sede; did you mean seed?"),
         ("--model.hidden-sizes [8]", "unknown key model.hidden_sizes; did you mean mlp.hidden_sizes?"),
         ("--sweep.seed 1979-05-27", "seed: must be an integer >= 0, got datetime.date(1979, 5, 27)"),
-        ("--client.epochs few", "on the command line: client.epochs: must be an integer >= 1, got 'few'"),
         ("--client.epochs 2 3", "client.epochs: must be an integer >= 1, got [2, 3]; to run several values, use"),
         ("--arfl.lam=-1e3", "got -1000.0"),
         (
@@ -105,13 +102,11 @@ def test_wrong_usage(arguments, message, config, capsys):
             "mlp.hidden_sizes: must be a list, each element an integer >= 1, got [8, 'wide']",
         ),
         ("--sweep.arfl.lam 1 nan", "got nan"),
-        ("--corruption.fraction 0.05", "corruption.fraction: 0.05 rounds to 0 of 6 clients"),
         ("--data.partition natural --data.num-train 240", "data.num_train: has no effect: data.partition is"),
         (
             "--server.aggregator lfighter --lfighter.parameters Dense --sweep.server.layerwise false true",
             "lfighter.parameters: has no effect: server.layerwise is true",
         ),
-        ("--data.sample-clients 3", "data.sample_clients: has no effect: data.partition is not"),
         ("--data.name femnist", "femnist is not prepared in "),
         (
             "--client.augmentation shift_flip --data.name separable_2d",
@@ -132,11 +127,6 @@ def test_wrong_usage(arguments, message, config, capsys):
             "corruption.kind: targeted: source and target must differ, got 2, 2",
         ),
         ("--arfl.lam auto --arfl.target 7", "arfl.target: must be at most 6 for 6 clients (target <= N), got 7"),
-        ("--attack fang --fang.range-factor 0.5", "fang.range_factor: must be a number > 1"),
-        (
-            "--attack optimal_ipm --optimal-ipm.min-strength 5 --optimal-ipm.max-strength 2",
-            "attack.kind: optimal_ipm: min_strength: must be at most max_strength = 2, got 5",
-        ),
         (
             "--sweep.optimal-alie.min-strength 1 200 --attack optimal_alie",
             "optimal_alie: min_strength: must be at most max",

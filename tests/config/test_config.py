@@ -73,18 +73,12 @@ def check(text):
         ("seed = true", "seed: must be an integer >= 0, got True"),
         ("seed = -1", "seed: must be an integer >= 0, got -1"),
         ("[client]\nlearning_rate = nan", "client.learning_rate: must be a number > 0 and <= 1e+30, got nan"),
-        ("[client]\nbatch_size = 0", "client.batch_size: must be an integer >= 1, got 0"),
         ("[client]\ndropout_rate = 1.0", "client.dropout_rate: must be a number >= 0 and < 1, got 1.0"),
         ("[corruption]\nfraction = 1.2", "corruption.fraction: must be a number >= 0 and <= 1, got 1.2"),
-        ("[corruption]\nfraction = -0.1", "corruption.fraction: must be a number >= 0 and <= 1, got -0.1"),
         ("[server]\ncohort_size = 0", "server.cohort_size: must be an integer >= 1, got 0"),
         ("[server]\ncohort_size = 21", "server.cohort_size: must be at most the number of clients (20), got 21"),
-        ("[server]\nnum_rounds = -5", "server.num_rounds: must be an integer >= 0, got -5"),
         ("[arfl]\nlam = 0", "arfl.lam: must be a number > 0"),
         ("[arfl]\nlam = inf", "got inf"),
-        ("[rfa]\nnum_iters = 0", "rfa.num_iters: must be an integer >= 1, got 0"),
-        ("[multi_krum]\nnum_selected = 0", "multi_krum.num_selected: must be an integer >= 1, got 0"),
-        ("[cfl]\nthreshold = -1.5", "cfl.threshold: must be a number >= -1"),
         ("[mlp]\nhidden_sizes = [8, 0]", "mlp.hidden_sizes: must be a list, each element an integer >= 1, got [8, 0]"),
         ("[mlp]\nhidden_sizes = 8", "mlp.hidden_sizes: must be a list, each element an integer >= 1, got 8"),
         ("[[sweep]]\nmlp.hidden_sizes = 8", "mlp.hidden_sizes: must be a list, each element an integer >= 1, got 8"),
@@ -93,8 +87,6 @@ def check(text):
             "corruption.kind = 'shuffling'\ncorruption.clients = [3]",
             "server.num_byzantine: must be a number if clients of a natural partition are listed, got corrupted",
         ),
-        ("[adam]\nb1 = 1.0", "adam.b1: must be a number >= 0 and < 1, got 1.0"),
-        ("[dirichlet]\nmin_examples = 0", "dirichlet.min_examples: must be an integer >= 1, got 0"),
         ("[[sweep]]\narfl.lam = [1.0, 0]", "arfl.lam: must be a number > 0"),
         ("[server]\naggregator = 'afrl'", 'got "afrl"; did you mean arfl?'),
         ("[server]\naggregator = 'zzz'", "server.aggregator: must be one of fedavg, rfa, multi_krum, cfl, arfl"),
@@ -198,16 +190,6 @@ def test_settings_of_other_rules_do_not_multiply_runs():
         ("rfa", 8),
     ]
     assert all("arfl" not in key for run in runs for key, _ in run.settings)
-
-
-def test_points_are_unresolved_values():
-    points = list(parse("seed = 3\n[[sweep]]\nserver.aggregator = ['fedavg', 'rfa']\narfl.lam = [1.0, 2.0]").points())
-    assert [(p["server.aggregator"], p["arfl.lam"], p["seed"]) for p in points] == [
-        ("fedavg", 1.0, 3),
-        ("fedavg", 2.0, 3),
-        ("rfa", 1.0, 3),
-        ("rfa", 2.0, 3),
-    ]
 
 
 ATTACKED = {"attack.kind": "ipm", "attack.fraction": 0.2}
@@ -456,7 +438,7 @@ def test_bundled_configurations_are_valid(path, dataset):
         assert preset != PAPER or not experiment.unused_keys(runs)
         for config in {(config.server, config.settings): config for config in runs}.values():
             config = replace(config, model=ModelConfig("logistic"))  # some models take images only
-            check_limits([config], dataset if config.server.pre_aggregators else None)
+            check_limits([config], dataset)
     command = next(line for line in text.splitlines() if "Command:" in line)
     assert f"fedsim run {path.relative_to(CONFIGS.parent)}" in command
 

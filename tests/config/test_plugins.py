@@ -105,10 +105,8 @@ def test_plugins_from_files_and_modules_have_sections(place, folder):
     ("line", "message"),
     [
         ("my_rule.tau = 0", "my_rule.tau: must be a number > 0, got 0"),
-        ("my_rule.tau = 'a'", "my_rule.tau: must be a number > 0, got 'a'"),
         ("my_rule.rounds = 0", "my_rule.rounds: must be an integer > 0 and < 10, got 0"),
         ("my_rule.rounds = 10", "my_rule.rounds: must be an integer > 0 and < 10, got 10"),
-        ("my_rule.rounds = 3.5", "my_rule.rounds: must be an integer > 0 and < 10, got 3.5"),
         ("my_rule.rounds = 3000000000", "my_rule.rounds: must be an integer"),
         ("my_rule.most = 0", "my_rule.most: must be an integer >= 1, got 0"),
         ("my_rule.mode = 'mode'", 'my_rule.mode: must be "mean" or "median", got \'mode\''),

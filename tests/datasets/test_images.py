@@ -73,7 +73,7 @@ def test_levels_in_another_order_and_one_size(tmp_path):
     raw = images(0, path=str(tmp_path), levels=("class", "client"), size=4)
     assert raw.x.shape == (3, 4, 4, 3)
     assert (raw.label_names.tolist(), raw.client_names.tolist()) == (["cat", "dog"], ["Ann", "Bob"])
-    with pytest.raises(DataError, match=r"inputs must have one shape.*3\.png|inputs must have one shape.*2\.png"):
+    with pytest.raises(DataError, match=r"inputs must have one shape.*3\.png"):
         images(0, path=str(tmp_path), levels=("class", "client"))
 
 

@@ -291,22 +291,10 @@ def test_a_modified_text_raises(tmp_path):
         catalog.prepare("shakespeare", tmp_path, False, no_progress)
 
 
-def test_missing_or_modified_cifar10_files_raise(tmp_path):
-    with pytest.raises(DataError, match="no data_batch_1"):
-        cifar10.read(tmp_path)
-    (tmp_path / "data_batch_1").write_bytes(b"not it")
-    with pytest.raises(DataError, match="data_batch_1 is not the official file"):
-        cifar10.read(tmp_path)
-    (tmp_path / "data_batch_1").rename(tmp_path / "data_batch_1.bin")
+def test_a_truncated_binary_file_of_cifar10_raises(tmp_path):
+    (tmp_path / "data_batch_1.bin").write_bytes(b"not it")
     with pytest.raises(DataError, match=r"data_batch_1\.bin must have 30730000 bytes, got 6"):
         cifar10.read(tmp_path)
-    (tmp_path / "data_batch_1.bin").rename(tmp_path / "data_batch_1.xz")
-    with pytest.raises(DataError, match=r"data_batch_1\.xz is broken"):
-        cifar10.read(tmp_path)
-    archive = tmp_path / "cifar-10-python.tar.gz"
-    archive.write_bytes(b"\x1f\x8b broken")
-    with pytest.raises(DataError, match=r"python\.tar\.gz: broken"):
-        cifar10.read(archive)
 
 
 @pytest.fixture
@@ -358,9 +346,10 @@ def test_prepare_downloads_cifar10(server, monkeypatch, capsys):
     ("arguments", "message"),
     [
         (["prepare", "femnist"], "femnist: .*LEAF"),
-        (["prepare", "femmist"], "no such data set|did you mean femnist"),
+        (["prepare", "femmist"], "no such data set .*did you mean femnist"),
         (["prepare", "femnist", "--from", "nowhere"], "nowhere: no such file or folder"),
-        (["prepare", "digits"], "nothing to prepare"),
+        (["prepare", "digits"], "digits: there is nothing to prepare"),
+        (["prepare", "synthetic"], "synthetic: there is nothing to prepare"),
         (["prepare", "/abs"], "name: must be like kmnist or emnist/letters"),
         (["prepare", "foo bar"], "name: must be like kmnist or emnist/letters"),
         (["prepare", "imagenet2012"], "imagenet2012: tensorflow-datasets cannot prepare it here"),

@@ -338,12 +338,6 @@ def test_data_with_clients_have_natural_ones_by_default(csv_file, tmp_path):
         assert 'its clients are not used; data.partition = "natural" uses them, got "iid"' in dataset.notes[-1]
 
 
-def test_natural_clients_need_a_column(csv_file):
-    text = f'data.name = "table"\ntable = {{path = "{csv_file()}", label = "y"}}\ndata.partition = "natural"\n'
-    with pytest.raises(DataError, match=r'data\.partition: must not be "natural" for rows\.csv, which has no natural'):
-        build_dataset(f"{text}server.cohort_size = 2")
-
-
 def test_which_data_have_clients():
     partition = lambda tables, **keys: {run.data.partition for run in fedsim.load(tables, **keys).runs()}
     small = {"server": {"cohort_size": 2}}

@@ -87,7 +87,6 @@ def test_drawn_clients_are_apart_from_listed_ones(seed):
         ("attack.fraction = 0.01", "attack.fraction: 0.01 rounds to 0 of 20 clients; use at least 0.05"),
         ("attack.fraction = 0.01\ndata.num_clients = 30", "rounds to 0 of 30 clients; use at least 0.0334"),
         ("attack.clients = [20]", "attack.clients: must be numbers from 0 to 19, or names in quotes, got 20"),
-        ("server.weighting = 'afrl'", "server.weighting.*arfl"),
         (
             "server.weighting = 'signguard'\nsignguard.lower = 5.0\nsignguard.upper = 3.0",
             "signguard: lower: must be at most",

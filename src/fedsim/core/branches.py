@@ -7,22 +7,14 @@ mapped together: it reaches the program with what they share, never among what i
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedsim.core.chain import observe_losses, run_rule
-from fedsim.core.contracts import (
-    Aggregator,
-    Algorithm,
-    Attack,
-    AttackContext,
-    ClientOptimizer,
-    ForgeReport,
-    ForgeUpdates,
-)
+from fedsim.core.contracts import Aggregator, Algorithm, Attack, AttackContext, ClientOptimizer
 from fedsim.core.method import Method, MethodFunction
 from fedsim.core.rule_trace import RuleTrace
 from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, Variables
@@ -117,14 +109,13 @@ def _switch_servers(servers: Sequence[Aggregator], index: Array, info: dict[str,
             own_info = {info_name(position, name): value for name, value in result.info.items()}
             return result._replace(info=zeros | own_info), _with_slot(state, position, new)
 
-        branches = [partial(run, position) for position in range(len(servers))]
-        return jax.lax.switch(index, branches, state, report._replace(measurements=None))
+        return _switch(index, run, len(servers), state, report._replace(measurements=None))
 
     def observe(state: PyTree, report: CohortReport) -> PyTree:
         def run(position: int, state: PyTree, report: CohortReport) -> PyTree:
             return _with_slot(state, position, observe_losses(servers[position], state[position], report))
 
-        return jax.lax.switch(index, [partial(run, position) for position in range(len(servers))], state, report)
+        return _switch(index, run, len(servers), state, report)
 
     def client_weights(state: PyTree) -> PyTree:
         return tuple(server.client_weights(slot) for server, slot in zip(servers, state, strict=True))
@@ -140,39 +131,31 @@ def _switch_attacks(attacks: Sequence[Attack], index: Array) -> Attack:
         return tuple(attack.init(variables, num_examples) for attack in attacks)
 
     def forge_report(state: PyTree, report: CohortReport, malicious: Array, key: Array) -> tuple[Array, Array]:
-        def run(forge: ForgeReport, position: int, state: PyTree) -> tuple[Array, Array]:
+        def run(position: int, state: PyTree) -> tuple[Array, Array]:
+            if (forge := attacks[position].forge_report) is None:
+                return report.num_examples, report.losses
             num_examples, losses = forge(state[position], report, malicious, key)
             return num_examples.astype(report.num_examples.dtype), losses
 
-        truth = report.num_examples, report.losses
-        return _switch(index, [attack.forge_report for attack in attacks], run, lambda state: truth, state)
+        return _switch(index, run, len(attacks), state)
 
     def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
-        def run(forge: ForgeUpdates, position: int, state: PyTree) -> tuple[PyTree, PyTree]:
+        def run(position: int, state: PyTree) -> tuple[PyTree, PyTree]:
+            if (forge := attacks[position].forge_updates) is None:
+                return context.report.updates, state
             updates, new = forge(state[position], context, key)
             return updates, _with_slot(state, position, new)
 
-        truth = context.report.updates
-        return _switch(index, [attack.forge_updates for attack in attacks], run, lambda state: (truth, state), state)
+        return _switch(index, run, len(attacks), state)
 
     forges_reports = any(attack.forge_report is not None for attack in attacks)
     forges_updates = any(attack.forge_updates is not None for attack in attacks)
     return Attack(init, forge_report if forges_reports else None, forge_updates if forges_updates else None)
 
 
-def _switch(
-    index: Array,
-    functions: Sequence[Any],
-    run: Callable[..., PyTree],
-    run_absent: Callable[[PyTree], PyTree],
-    state: PyTree,
-) -> PyTree:
-    """`run(function, position, state)` of the function at `index`, with a single branch for all that are None."""
-    positions = [position for position, function in enumerate(functions) if function is not None]
-    absent = [run_absent] if len(positions) < len(functions) else []
-    branch_of = [len(absent) + positions.index(p) if p in positions else 0 for p in range(len(functions))]
-    branches = absent + [partial(run, functions[position], position) for position in positions]
-    return jax.lax.switch(jnp.asarray(branch_of, jnp.int32)[index], branches, state)
+def _switch(index: Array, run: Callable[..., PyTree], number: int, *operands: PyTree) -> PyTree:
+    """`run(index, *operands)` by `number` branches."""
+    return jax.lax.switch(index, [partial(run, position) for position in range(number)], *operands)
 
 
 def _with_slot(state: tuple[PyTree, ...], position: int, slot: PyTree) -> tuple[PyTree, ...]:

@@ -1,6 +1,5 @@
 """How one client trains in a round. There is no client axis in this file: batching is the caller's `vmap`."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -51,6 +50,10 @@ class LocalSGD:
         every step of the optimizer.
         """
 
+        num_steps = self.num_steps(client)
+        steps_per_epoch = jnp.maximum(num_batches(client.num_examples, self.batch_size), 1)
+        order = self._step_positions(client, num_steps, steps_per_epoch, key)
+
         def step(carry: Carry, positions: Array, key: Array) -> Carry:
             (params, _), opt_state = carry
             gradient, statistics = batch_gradient(
@@ -61,8 +64,15 @@ class LocalSGD:
             update = update if correct_step is None else correct_step(update, params)
             return Variables(optax.apply_updates(params, update), statistics), opt_state
 
-        loop = self._run_epochs if self.options.steps is None else self._run_steps
-        return loop(step, (start, self.optimizer.init(start.params)), client, key)[0]
+        def next_step(s: Array, carry: Carry) -> Carry:
+            positions = jax.lax.dynamic_slice(order, (s * self.batch_size,), (self.batch_size,))
+            _, steps_key = jax.random.split(jax.random.fold_in(key, s // steps_per_epoch))
+            new = step(carry, positions, jax.random.fold_in(steps_key, s % steps_per_epoch))
+            # A client without steps left waits for the others of its wave.
+            return jax.tree.map(lambda new, old: jnp.where(s < num_steps, new, old), new, carry)
+
+        carry = start, self.optimizer.init(start.params)
+        return jax.lax.fori_loop(0, lockstep_max(num_steps), next_step, carry)[0]
 
     def num_steps(self, client: ClientSlice) -> Array:
         """Steps [] that `train` takes."""
@@ -75,49 +85,17 @@ class LocalSGD:
         """Positions in the order of an epoch: those of the largest client's batches."""
         return num_batches(self.options.max_num_examples, self.batch_size) * self.batch_size
 
-    def _run_epochs(self, step: Callable[..., Carry], carry: Carry, client: ClientSlice, key: Array) -> Carry:
-        """Epochs are the outer loop: a reshuffle by `cond` in a flat loop would sort at every step under `vmap`."""
-        num_steps = lockstep_max(num_batches(client.num_examples, self.batch_size))
-
-        def epoch(e: Array, carry: Carry) -> Carry:
-            shuffle_key, steps_key = jax.random.split(jax.random.fold_in(key, e))
-            order = random_order(shuffle_key, client.num_examples, self._order_length)
-
-            def step_of_epoch(i: Array, carry: Carry) -> Carry:
-                positions = jax.lax.dynamic_slice(order, (i * self.batch_size,), (self.batch_size,))
-                new = step(carry, positions, jax.random.fold_in(steps_key, i))
-                # A client without examples left waits for the others of its wave.
-                active = i * self.batch_size < client.num_examples
-                return jax.tree.map(lambda new, old: jnp.where(active, new, old), new, carry)
-
-            return jax.lax.fori_loop(0, num_steps, step_of_epoch, carry)
-
-        return jax.lax.fori_loop(0, self.options.epochs, epoch, carry)
-
-    def _run_steps(self, step: Callable[..., Carry], carry: Carry, client: ClientSlice, key: Array) -> Carry:
-        """One flat loop over precomputed orders of all epochs: clients of a wave have epochs of different lengths.
-
-        Batches and keys are those of `_run_epochs`, as far as it goes.
-        """
-        steps_per_epoch = jnp.maximum(num_batches(client.num_examples, self.batch_size), 1)
-        order = self._step_positions(client, steps_per_epoch, key)
-
-        def next_step(s: Array, carry: Carry) -> Carry:
-            positions = jax.lax.dynamic_slice(order, (s * self.batch_size,), (self.batch_size,))
-            _, steps_key = jax.random.split(jax.random.fold_in(key, s // steps_per_epoch))
-            new = step(carry, positions, jax.random.fold_in(steps_key, s % steps_per_epoch))
-            return jax.tree.map(lambda new, old: jnp.where(client.num_examples > 0, new, old), new, carry)
-
-        return jax.lax.fori_loop(0, lockstep_max(self.num_steps(client)), next_step, carry)
-
-    def _step_positions(self, client: ClientSlice, steps_per_epoch: Array, key: Array) -> Array:
+    def _step_positions(self, client: ClientSlice, num_steps: Array, steps_per_epoch: Array, key: Array) -> Array:
         """The positions of all steps' batches, one after another; positions past the last step are not used.
 
-        Each epoch's order overwrites the unused end of the one before. No more of it is drawn than all steps need.
+        They are precomputed, since clients of a wave have epochs of different lengths: a reshuffle by `cond` in the
+        loop over steps would sort at every step under `vmap`. Each epoch's order overwrites the unused end of the one
+        before. No more of it is drawn than all steps need.
         """
-        assert self.options.steps is not None
-        num_epochs = jnp.where(client.num_examples > 0, -(-self.options.steps // steps_per_epoch), 0)
-        num_positions = self.options.steps * self.batch_size
+        num_epochs = -(-num_steps // steps_per_epoch)
+        if (most := self.options.steps) is None:
+            most = self.options.epochs * self._order_length // self.batch_size
+        num_positions = most * self.batch_size
 
         def epoch(e: Array, positions: Array) -> Array:
             shuffle_key, _ = jax.random.split(jax.random.fold_in(key, e))

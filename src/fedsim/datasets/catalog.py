@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from fedsim.config.kinds import KINDS
 from fedsim.datasets import cache, cifar10, cifar100, digits, emnist, mnist, prepared, shakespeare
 from fedsim.datasets.download import Progress, fetch
 from fedsim.datasets.raw import RawDataset
@@ -39,8 +40,8 @@ def prepare(name: str, source: Path | None, force: bool, progress: Progress) -> 
     Prepares nothing if it is prepared already, unless `force`. Raises `DataError` on failure, which keeps what was
     prepared before.
     """
-    if name == "digits":
-        raise DataError("digits: comes with fedsim; there is nothing to prepare")
+    if name in KINDS["data.name"].built_in and name not in (*PREPARED, "emnist", "tfds"):
+        raise DataError(f'{name}: there is nothing to prepare; use data.name = "{name}"')
     if source is not None and not source.exists():
         raise DataError(f"{source}: no such file or folder")
     name = prepared.resolve_name(name)
