@@ -199,7 +199,7 @@ def cifar100_files(tmp_path, monkeypatch):
             coarse = np.asarray(COARSE.split(), int)[y].tolist()
             batch = {b"data": x.reshape(100, -1), b"fine_labels": y.tolist(), b"coarse_labels": coarse}
             content = pickle.dumps(batch, protocol=2)
-            monkeypatch.setitem(cifar100.BATCHES, split, hashlib.md5(content).hexdigest())
+            monkeypatch.setitem(cifar100.BATCHES, split, {split: hashlib.md5(content).hexdigest()})
             member = tarfile.TarInfo(f"cifar-100-python/{split}")
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))

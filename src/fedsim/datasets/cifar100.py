@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedsim.datasets import archives
+from fedsim.datasets import cifar10
 from fedsim.datasets.download import Download
 from fedsim.datasets.prepared import load
 from fedsim.datasets.raw import RawDataset
@@ -18,7 +18,10 @@ from fedsim.datasets.raw import RawDataset
 ARCHIVE = Download(
     "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "md5", "eb9058c3a382ffc7106e4002c42a8d85"
 )
-BATCHES = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"}
+BATCHES = {
+    "train": {"train": "16019d7e3df5f24257cddd939b257f8d"},
+    "test": {"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
+}
 
 SUPERCLASSES = {  # classes and superclasses are numbered alphabetically
     "aquatic_mammals": "beaver dolphin otter seal whale",
@@ -65,14 +68,4 @@ def read(source: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     `source` is the archive of the python version, or a folder with it, with its unpacked files or with these as `.xz`.
     Raises `DataError` if a file is missing or is not the official one.
     """
-    files = archives.list_files(source, "cifar-100-*.tar.gz", "cifar-100-python")
-    needed = f"CIFAR-100's archive or its unpacked files ({ARCHIVE.url})"
-    splits = {}
-    for split, md5 in BATCHES.items():
-        name, content = archives.read_file(source, files, (split, f"{split}.xz"), needed)
-        batch = archives.unpickle(source, name, content, md5)
-        labels, coarse = (np.asarray(batch[key], np.int32) for key in (b"fine_labels", b"coarse_labels"))
-        assert np.array_equal(COARSE[labels], coarse), "the superclasses of CIFAR-100"
-        images = batch[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        splits[split] = np.ascontiguousarray(images), labels
-    return splits
+    return cifar10.read_pickles(source, "CIFAR-100", ARCHIVE, BATCHES, b"fine_labels")

@@ -8,11 +8,7 @@ the lengths of the arrays; for texts it may be larger, because LEAF writes it be
 
 import gzip
 import math
-import mmap
-import os
 import re
-import shutil
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -84,7 +80,8 @@ def _read_file(path: Path) -> Iterator[ClientExamples]:
     import msgspec
 
     try:
-        content = msgspec.json.decode(_map(path), type=dict[str, msgspec.Raw])
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        content = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         users, sizes = (msgspec.json.decode(content.get(key, b"null")) for key in ("users", "num_samples"))
         user_data = msgspec.json.decode(content["user_data"], type=dict[str, msgspec.Raw])
         if sorted(users) != sorted(user_data) or (sizes is not None and len(users) != len(sizes)):
@@ -109,18 +106,6 @@ def _read_file(path: Path) -> Iterator[ClientExamples]:
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         what = error if isinstance(error, ValueError) else repr(error)
         raise DataError(f"{path}: not in LEAF's format: {what}") from None
-
-
-def _map(path: Path) -> mmap.mmap | bytes:
-    """The content of the file, memory-mapped; that of a gzipped file from a temporary one."""
-    with path.open("rb") as file, tempfile.TemporaryFile() as temporary:
-        if path.suffix == ".gz":
-            with gzip.open(file) as compressed:
-                shutil.copyfileobj(compressed, temporary)
-            temporary.flush()
-        content = temporary if path.suffix == ".gz" else file
-        is_empty = content.seek(0, os.SEEK_END) == 0
-        return b"" if is_empty else mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _convert_inputs(values: list[Any]) -> np.ndarray:
