@@ -41,8 +41,8 @@ from fedsim.core.types import PyTree
 from fedsim.engine import devices, make_plan
 from fedsim.engine.inputs import RunInputs, SharedInputs, cut_batches
 from fedsim.engine.layout import RUNS
-from fedsim.engine.placement import make_inputs
 from fedsim.engine.store import open_folder
+from fedsim.engine.streamed.inputs import make_inputs
 from fedsim.models import Cifar10CNN
 from fedsim.runs.folder import RunFolder
 

@@ -19,7 +19,7 @@ from workloads import Workload, images
 import fedsim
 from fedsim.engine import devices, make_plan
 from fedsim.engine.compiling import clear_programs, trace
-from fedsim.engine.placement import make_inputs
+from fedsim.engine.streamed.inputs import make_inputs
 from fedsim.models import CharLSTM, Cifar10CNN
 
 QUICKSTART = Path(__file__).parents[1] / "configs" / "quickstart.toml"

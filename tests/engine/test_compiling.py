@@ -1,8 +1,6 @@
 """Programs that are compiled in the background."""
 
-import gc
 import sys
-from collections import deque
 from types import SimpleNamespace
 
 import jax
@@ -12,8 +10,8 @@ import fedsim
 from fedsim.engine import compiling
 from fedsim.engine.compiling import BackgroundCompiler, clear_programs, trace
 from fedsim.engine.devices import compiler_options
-from fedsim.engine.placement import make_inputs
 from fedsim.engine.programs import Executables
+from fedsim.engine.streamed.inputs import make_inputs
 from tests.conftest import watch_tracing
 from tests.engine.test_store import plan_of
 
@@ -101,27 +99,26 @@ def test_a_program_with_a_plugin_is_not_kept(lowered, tmp_path, monkeypatch):
 
 
 def test_programs_of_a_plan_are_kept_until_it_ends(tiny_programs, monkeypatch):
-    """Two families in turn, more than are kept between runs."""
-    monkeypatch.setattr(compiling, "_recent", deque(maxlen=1))
+    """Two families in turn."""
+    monkeypatch.setattr(compiling, "MAX_FAMILIES", 2)
     plan = plan_of([0], data__seed=fedsim.sweep([0, 1]), client__epochs=fedsim.sweep([1, 2]))
     with BackgroundCompiler(plan) as background:
         for number in range(4):
             background.take(number)[1].compile()
-            gc.collect()
     assert (len(plan.groups), len(tiny_programs)) == (4, 2)
 
 
 def test_failed_background_compilation_is_tried_again(plan, tiny_programs, monkeypatch):
     """For example because memory was short while another group ran."""
-    right, calls = compiling.Programs._compile, []
+    right, calls = compiling.Executables, []
 
-    def once(*args):
+    def once(**programs):
         calls.append(1)
         if len(calls) == 1:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-        return right(*args)
+        return right(**programs)
 
-    monkeypatch.setattr(compiling.Programs, "_compile", once)
+    monkeypatch.setattr(compiling, "Executables", once)
     with BackgroundCompiler(plan) as background:
         assert background.take(0)[1].compile()[1] > 0
     assert len(calls) == 2

@@ -1,13 +1,10 @@
 """Experiments end to end: groups, rows, and the same again."""
 
-import jax
-import jax.numpy as jnp
 import pytest
 
 from fedsim.config.toml import parse
-from fedsim.engine import build, make_plan, run_plan
+from fedsim.engine import make_plan, run_plan
 from fedsim.engine.families import group_runs
-from fedsim.engine.inputs import make_run_inputs
 from tests.conftest import Seen, run_toml
 from tests.engine.test_store import SMALL
 
@@ -94,25 +91,6 @@ def test_client_rows_are_the_cohort_of_every_round_and_all_where_alpha_is_kept(f
                 assert sum(r["alpha"] for r in rows) == pytest.approx(1, abs=1e-5)
     corrupted = {r["client_id"] for r in table if r["run"] == len(plan.runs) - 1 and r["corrupted"]}
     assert len(corrupted) == 3
-
-
-def test_a_run_of_the_sweep_is_the_library_call(folder, plan):
-    """The last run again, alone, from Python objects."""
-    position = len(plan.runs) - 1
-    config, dataset = plan.runs[position], plan.groups[-1].dataset
-    data = jax.tree.map(jnp.asarray, dataset.train)
-    hparams = jax.tree.map(lambda a: jnp.asarray([a]), build.hparams(config))
-    inputs = jax.tree.map(lambda a: a[0], make_run_inputs([config], hparams, data, dataset.spec))
-    clients = data._replace(y=inputs.changes["y"], corrupted=inputs.changes["corrupted"])
-    simulation = build.simulation(config, dataset)
-    start = jax.jit(simulation.init)(inputs.key, clients, inputs.hparams)
-    _, records = jax.jit(lambda state: simulation.run_rounds(state, clients, inputs.hparams, 5))(start)
-    table = folder.read("clients").to_dicts()
-    for t in range(5):
-        rows = {r["client_id"]: r for r in table if r["run"] == position and r["round"] == t + 1}
-        for row, client in enumerate(records.client_ids[t].tolist()):
-            assert rows[client]["weight"] == pytest.approx(float(records.weights[t, row]), abs=1e-4)
-            assert rows[client]["loss"] == pytest.approx(float(records.losses[t, row]), rel=1e-3)
 
 
 def test_no_rounds_at_all(tmp_path):

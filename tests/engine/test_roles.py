@@ -24,7 +24,7 @@ from fedsim.engine import compiling
 from fedsim.engine.data import load_dataset
 from fedsim.engine.families import Group, family_key, make_family, program_key
 from fedsim.engine.layout import Layout
-from fedsim.engine.placement import make_inputs
+from fedsim.engine.streamed.inputs import make_inputs
 from fedsim.errors import ConfigError
 
 BASE = parse("""

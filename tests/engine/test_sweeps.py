@@ -12,7 +12,7 @@ import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import build, make_plan, run_plan
 from fedsim.engine.inputs import make_run_inputs
-from fedsim.engine.placement import make_inputs
+from fedsim.engine.streamed.inputs import make_inputs
 from fedsim.models import MLP
 from tests.conftest import build_simulation, watch_tracing
 
@@ -123,6 +123,7 @@ def test_each_part_does_what_the_library_does(tmp_path):
                 of_round = row["round"] - 1
                 position = records.client_ids[of_round].tolist().index(row["client_id"])
                 assert row["loss"] == pytest.approx(float(records.losses[of_round, position]), rel=1e-3)
+                assert row["weight"] == pytest.approx(float(records.weights[of_round, position]), abs=1e-4)
 
 
 LATE = (

@@ -20,7 +20,7 @@ from fedsim.engine.compiling import run_functions, trace
 from fedsim.engine.families import make_family
 from fedsim.engine.fitting import fit_layout
 from fedsim.engine.layout import Layout, Machine
-from fedsim.engine.placement import make_inputs
+from fedsim.engine.streamed.inputs import make_inputs
 from fedsim.errors import ConfigError
 from fedsim.forecast import targets
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN

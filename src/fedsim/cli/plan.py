@@ -107,8 +107,7 @@ def _show(plan: Plan, layouts: Sequence[Layout], columns: Mapping[str, Column], 
     console = make_console()
     console.print(table)
     for family, program in programs.items():
-        reason = f"; separate: {family.reason}" if family.reason else ""
-        console.print(f"program {program}: {family}{reason}", markup=False)
+        console.print(f"program {program}: {family}", markup=False)
     for name in dict.fromkeys(dataset.name for dataset in plan.datasets.values() if not dataset.num_classes):
         console.print(f"{name}: regression, since its labels are numbers, not classes", markup=False)
     groups = f"{count(len(plan.groups), 'group')} and {count(len(programs), 'program')}"

@@ -1,13 +1,11 @@
 """A family's compiled programs: traced from shapes alone, shared by groups with equal ones, kept for later runs."""
 
-import contextlib
 import time
-from collections import deque
 from collections.abc import Hashable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
-from weakref import WeakValueDictionary
 
 import jax
 
@@ -18,12 +16,11 @@ from fedsim.engine import build, factories, memory
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.families import program_form
 from fedsim.engine.group_inputs import Inputs, shapes_of
-from fedsim.engine.placement import make_inputs
 from fedsim.engine.plan import Plan
 from fedsim.engine.programs import Executables, RunFunctions
+from fedsim.engine.streamed.inputs import make_inputs
 
-MAX_FAMILIES = 32  # whose programs stay in memory while a plan runs
-MAX_KEPT_FAMILIES = 8  # after a run: each takes hundreds of the 65,530 memory maps of a Linux process
+MAX_FAMILIES = 32  # whose programs stay in memory: each takes hundreds of the 65,530 memory maps of a Linux process
 
 
 @dataclass(eq=False)
@@ -38,43 +35,30 @@ class Programs:
     """Of the compiler."""
     seconds: float
     """Of tracing and compiling them, until a group counts these."""
-    compiled: Future[Executables] | None = field(default=None, init=False)
-
-    def submit(self, executor: Executor) -> Future[Executables]:
-        """Compiles in the background, unless this was done."""
-        if self.compiled is None or self.compiled.cancelled():
-            self.compiled = executor.submit(self._compile)
-        return self.compiled
+    _executables: Executables | None = field(default=None, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def compile(self) -> tuple[Executables, float]:
         """The programs, and the seconds of tracing and compiling them, to the first group that asks."""
-        executables = self._wait()
+        executables = self.executables()
         seconds, self.seconds = self.seconds, 0.0
         return executables, seconds
 
-    def _wait(self) -> Executables:
-        """The programs; tries again what was canceled or failed in the background."""
-        if self.compiled is not None:
-            with contextlib.suppress(Exception):
-                return self.compiled.result()
-        compiled: Future[Executables] = Future()
-        compiled.set_result(self._compile())
-        self.compiled = compiled
-        return compiled.result()
-
-    def _compile(self) -> Executables:
-        started = time.perf_counter()
-        options = dict(self.options)
-        executables = Executables(**{name: program.compile(options) for name, program in self.lowered.items()})
-        self.lowered = {}
-        self.seconds += time.perf_counter() - started
-        return executables
+    def executables(self) -> Executables:
+        """The programs, compiled by the first thread that calls this; what failed in another one is tried again."""
+        with self._lock:
+            if self._executables is None:
+                started, options = time.perf_counter(), dict(self.options)
+                compiled = {name: program.compile(options) for name, program in self.lowered.items()}
+                self._executables, self.lowered = Executables(**compiled), {}
+                self.seconds += time.perf_counter() - started
+        return self._executables
 
     @property
     def memory(self) -> memory.ProgramMemory | None:
         """The memory of a device that the programs need; None if the compiler runs out of memory."""
         try:
-            executables = self._wait()
+            executables = self.executables()
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -82,17 +66,16 @@ class Programs:
         return memory.peak(memory.program_memory(program) for program in executables if program is not None)
 
 
-_by_key: WeakValueDictionary[Hashable, Programs] = WeakValueDictionary()
-_recent: deque[Programs] = deque(maxlen=MAX_KEPT_FAMILIES)
+_known: dict[Hashable, Programs] = {}
+"""By `_key`, those that were used last at the end."""
 
 
 def trace(inputs: Inputs) -> Programs:
     """The programs that read these inputs: traced now, with the settings that JAX has in this thread, unless known."""
     key = _key(inputs)
-    programs = _by_key.get(key)
-    if programs is None:
-        programs = _by_key[key] = _trace(inputs)
-        _recent.append(programs)
+    _known[key] = programs = _known.pop(key, None) or _trace(inputs)
+    if len(_known) > MAX_FAMILIES:
+        del _known[next(iter(_known))]
     return programs
 
 
@@ -154,8 +137,7 @@ def peak_memory(inputs: Inputs) -> memory.ProgramMemory | None:
 
 def clear_programs() -> None:
     """Frees the programs that earlier runs of this process have compiled."""
-    _by_key.clear()
-    _recent.clear()
+    _known.clear()
 
 
 class BackgroundCompiler:
@@ -164,7 +146,6 @@ class BackgroundCompiler:
     def __init__(self, plan: Plan) -> None:
         self._plan, self._executor = plan, ThreadPoolExecutor(1)
         self._next: Future[Any] | None = None
-        self._kept: deque[Programs] = deque(maxlen=MAX_FAMILIES)
 
     def __enter__(self) -> "BackgroundCompiler":
         return self
@@ -176,14 +157,12 @@ class BackgroundCompiler:
         """Starts to compile the programs of group `number`, unless they are known."""
         inputs = make_inputs(self._plan.groups[number], self._plan.families[number])
         programs = trace(inputs)
-        self._next = programs.submit(self._executor)
-        if programs not in self._kept:
-            self._kept.append(programs)
+        self._next = self._executor.submit(programs.executables)
         return inputs, programs
 
     def take(self, number: int) -> tuple[Inputs, Programs]:
         """The inputs and programs of group `number`; cancels the compilation of others that has not started."""
         previous, result = self._next, self.start(number)
-        if previous is not None and previous is not self._next:
+        if previous is not None:
             previous.cancel()
         return result

@@ -3,9 +3,9 @@
 A server or an attack whose state would take much memory in the runs of others has a program of its own.
 """
 
+import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from fedsim.config.roles import SHAPE, attack_component, part, server_component
 from fedsim.config.schema import Config, Settings
 from fedsim.config.sections import Role
 from fedsim.core.types import FederatedDataset
-from fedsim.engine import build, memory
+from fedsim.engine import build
 from fedsim.engine.data import find_trigger
 from fedsim.engine.family import Family
 from fedsim.engine.inputs import changed_fields, is_delayed
@@ -23,7 +23,6 @@ from fedsim.engine.layout import Layout
 from fedsim.engine.memory import attack_bytes, server_bytes
 
 MAX_SLOT_SHARE = 0.03  # of the memory, for the slots of all servers and attacks of a family
-LOSSES = "these rules use losses, which are not recorded"
 
 
 def program_key(config: Config) -> tuple[Settings, bool, Hashable]:
@@ -76,14 +75,14 @@ def make_families(groups: Sequence[Group], available: int) -> list[Family]:
     programs = [(family_key(group.configs, group.dataset), group.layout) for group in groups]
     for numbers in positions_by(programs).values():
         candidates = [groups[number] for number in numbers]
-        for (_, reason), positions in positions_by(_split(candidates, available)).items():
-            family = make_family([candidates[position] for position in positions], reason)
+        for positions in positions_by(_split(candidates, available)).values():
+            family = make_family([candidates[position] for position in positions])
             family_of |= {numbers[position]: family for position in positions}
     return [family_of[number] for number in range(len(groups))]
 
 
-def make_family(groups: Sequence[Group], reason: str = "") -> Family:
-    """The family of these groups, and the reason why it is not part of a larger one."""
+def make_family(groups: Sequence[Group]) -> Family:
+    """The family of these groups."""
     servers: dict[Settings, Config] = {}
     attacks: dict[Settings, Config] = {}
     settings: dict[str, tuple[float, type]] = {}
@@ -94,7 +93,7 @@ def make_family(groups: Sequence[Group], reason: str = "") -> Family:
             for key, value in traced_settings(config).items():
                 if key not in settings or isinstance(value, float):
                     settings[key] = value, np.int32 if isinstance(value, int) else np.float32
-    return Family(servers, attacks, settings, max(group.dataset.max_num_examples for group in groups), reason)
+    return Family(servers, attacks, settings, max(group.dataset.max_num_examples for group in groups))
 
 
 def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
@@ -125,8 +124,8 @@ def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashab
     return keys, changed_fields(configs), change_task, is_delayed(configs), dataset.spec, dataset.num_test_clients
 
 
-def _split(groups: Sequence[Group], available: int) -> list[tuple[tuple[Settings, ...], str]]:
-    """For each of the groups that could be a family, its large components and the reason; equal ones are a family.
+def _split(groups: Sequence[Group], available: int) -> list[Hashable]:
+    """For each of the groups that could be a family, what sets it apart; equal ones are a family.
 
     Slots of servers and attacks may take `MAX_SLOT_SHARE` of the memory, the smallest first; each of the others has a
     program of its own. So have rules that use losses, if these are not recorded: the others do not compute them.
@@ -139,12 +138,10 @@ def _split(groups: Sequence[Group], available: int) -> list[tuple[tuple[Settings
     if len(servers) > 1 and not groups[0].configs[0].record.losses:
         uses_losses = lambda group: build.trace_server(group.configs[0], group.dataset).uses_losses
         users = {server for server, group in servers.items() if uses_losses(group)}
-    parts = []
+    parts: list[Hashable] = []
     for group in groups:
         components = server_component(group.configs[0]), attack_component(group.configs[0])
-        alone = tuple(component for component in components if component in large)
-        reasons = [large[component] for component in alone] + [LOSSES] * (components[0] in users)
-        parts.append((alone, "; ".join(reasons)))
+        parts.append((tuple(filter(large.__contains__, components)), components[0] in users))
     return parts
 
 
@@ -153,26 +150,13 @@ def _large(
     state_bytes: Callable[[Config, FederatedDataset], int],
     available: int,
     num_runs: int,
-) -> dict[Settings, str]:
-    """The components whose states take too much memory in `num_runs` runs of others, each with this as a sentence."""
+) -> set[Settings]:
+    """The components whose states take too much memory in `num_runs` runs of others."""
     if len(components) == 1:
-        return {}
+        return set()
     sizes = {
         component: num_runs * state_bytes(group.configs[0], group.dataset) for component, group in components.items()
     }
-    total, large = 0, {}
-    for component in sorted(sizes, key=lambda component: sizes[component]):
-        total += sizes[component]
-        if total > MAX_SLOT_SHARE * available:
-            name, size = _title(dict(component)), memory.gibibytes(sizes[component])
-            large[component] = f"the state of {name} takes {size} in {num_runs} runs"
-    return large
-
-
-def _title(component: dict[str, Any]) -> str:
-    """For example "weights of arfl + nnm + median", or "mimic"."""
-    if "attack.kind" in component:
-        return str(component["attack.kind"])
-    weighting = component["server.weighting"]
-    weights = [f"weights of {weighting}"] if weighting else []
-    return " + ".join([*weights, *component["server.pre_aggregators"], component["server.aggregator"]])
+    in_order = sorted(sizes, key=lambda component: sizes[component])
+    totals = itertools.accumulate(sizes[component] for component in in_order)
+    return {component for component, total in zip(in_order, totals, strict=True) if total > MAX_SLOT_SHARE * available}

@@ -30,8 +30,6 @@ class Family:
     """A value and the type of each traced setting of any run."""
     max_num_examples: int
     """Examples of the largest client of any data set."""
-    reason: str = ""
-    """Why it is not part of a larger family, if it could be."""
 
     def __str__(self) -> str:
         parts = ((self.servers, "rule"), (self.attacks, "attack"))

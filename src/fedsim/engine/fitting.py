@@ -11,8 +11,8 @@ from fedsim.engine.families import Group, make_family
 from fedsim.engine.family import Family
 from fedsim.engine.group_inputs import Inputs
 from fedsim.engine.layout import Layout, widest_fitting
-from fedsim.engine.placement import make_inputs
 from fedsim.engine.plan import Plan
+from fedsim.engine.streamed.inputs import make_inputs
 from fedsim.errors import ConfigError
 
 

@@ -63,7 +63,7 @@ class GroupRun:
         programs do not fit into memory.
         """
         with factories.plugin_errors(self._configs):
-            self._placed = self._inputs.place()
+            self._inputs.place()
         self._check_labels()
         self._clients = self._read_clients()
         with factories.plugin_errors(self._plan.runs):
@@ -75,7 +75,7 @@ class GroupRun:
         restored = [] if start < 0 else self._restore(checkpoints, start)
         with ExitStack() as stack:
             self._start(stack, start)
-            self._states = restored or self._placed.initial_states(self._executables)
+            self._states = restored or self._inputs.initial_states(self._executables)
             completed = self._run_rounds(start)
             if not self._is_last(completed):
                 return None
@@ -101,7 +101,7 @@ class GroupRun:
             self._evaluate(completed, None)
         is_active = self._stopping.is_active if server.may_stop else None
         rounds = range(completed, server.num_rounds)
-        with closing(self._placed.chunks(self._executables, self._states, rounds, is_active)) as chunks:
+        with closing(self._inputs.chunks(self._executables, self._states, rounds, is_active)) as chunks:
             while not self._is_last(completed) and not self.is_stopped:
                 completed, records = next(chunks)
                 own_records = self._family.own_info(self._join_on_host(records), self._config)
@@ -119,20 +119,16 @@ class GroupRun:
 
     def _evaluate(self, completed: int, records: RoundRecord | None) -> None:
         """Measures the models after `completed` rounds; callbacks get the rows since the last evaluation."""
-        inputs, shared, test = self._placed, self._placed.shared, self._placed.evaluation
-        executables, personal, success = self._executables, None, None
+        inputs, shared, test = self._inputs, self._inputs.shared, self._inputs.evaluation
+        executables, personal = self._executables, None
         join = lambda call, batches: self._join([call(*batch) for batch in zip(self._states, batches, strict=True)])
-        metrics, alpha, validation, by_class = join(
-            lambda state, runs: executables.measure(state, runs.hparams, shared.frozen, test), inputs.batches
+        metrics, alpha, validation, by_class, success = join(
+            lambda state, runs: executables.measure(state, runs.hparams, runs.trigger_ids, shared.frozen, test),
+            inputs.batches,
         )
         alpha = self._family.own_alpha(alpha, self._config)
         if measure_personal := executables.personal:
             personal = join(lambda state, runs: measure_personal(state, shared, runs, test), inputs.batches)
-        if measure_success := executables.success:
-            success = join(
-                lambda state, runs: measure_success(state, shared.frozen, runs.trigger_ids, test.backdoors),
-                inputs.batches,
-            )
         clients, runs, recorded = self._clients, self._group.runs, self._config.record.clients
         rounds = round_rows(self._configs, runs, completed, metrics, records, clients, success, validation)
         tables: Tables = {"rounds": rounds}
@@ -175,7 +171,7 @@ class GroupRun:
 
     def _saved_states(self) -> list[SimulationState]:
         """The batches' states as they are saved: of all clients, without the slots of the family's other branches."""
-        return self._placed.as_saved([self._family.own_state(batch, self._config) for batch in self._states])
+        return self._inputs.as_saved([self._family.own_state(batch, self._config) for batch in self._states])
 
     def _restore(self, checkpoints: Checkpoints, start: int) -> list[SimulationState]:
         """The batches' states after the checkpoint of round `start`."""
@@ -184,7 +180,7 @@ class GroupRun:
         like = self._programs.states
         run_state = self._family.own_state(like, self._config)
         read = partial(checkpoints.restore, start)
-        saved = self._placed.restore(self._executables, run_state, start, read)
+        saved = self._inputs.restore(self._executables, run_state, start, read)
         return [self._family.with_slots(batch, like, self._config) for batch in saved]
 
     def _join(self, batches: list[PyTree]) -> PyTree:
@@ -196,7 +192,7 @@ class GroupRun:
 
     def _read_clients(self) -> RunClients:
         """What the rows say of each run's clients, which no round changes."""
-        batches = self._placed.batches
+        batches = self._inputs.batches
         names = set(RunClients._fields) & set(batches[0].changes)
         changes = self._join([{name: runs.changes[name] for name in names} for runs in batches])
         corrupted = changes["corrupted"]
@@ -212,7 +208,7 @@ class GroupRun:
         num_classes = self._dataset.num_classes
         if not plugins or not num_classes or build.change_task(self._configs[0]) is not None:
             return
-        for labels in self._placed.changed_labels():
+        for labels in self._inputs.changed_labels():
             for label in (labels.min(), labels.max()):
                 if not 0 <= label < num_classes:
                     raise ConfigError(
@@ -223,7 +219,7 @@ class GroupRun:
     def _read_data(self) -> Mapping[int, dict[str, np.ndarray]]:
         """The training data of each run."""
         clean = {name: np.asarray(a) for name, a in self._dataset.train._asdict().items() if a is not None}
-        changes = self._join([runs.changes for runs in self._placed.batches])
+        changes = self._join([runs.changes for runs in self._inputs.batches])
         return {
             run: clean | {name: a[position] for name, a in changes.items()}
             for position, run in enumerate(self._group.runs)

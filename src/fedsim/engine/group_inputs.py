@@ -1,11 +1,9 @@
 """What a group's programs read: its shapes, the data on the host, and the data on the devices.
 
-Here all examples are on the devices. `engine.streamed` has the same interface for data that stay on the host, and
-`engine.placement` chooses between them.
+Here all examples are on the devices. `engine.streamed` has the same interface for data that stay on the host.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,7 +22,7 @@ from fedsim.engine.family import Family
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs, batch_positions, cut_batches, make_run_inputs
 from fedsim.engine.model import make_task
 from fedsim.engine.programs import Executables, RunFunctions
-from fedsim.engine.sharding import Shardings, make_shardings
+from fedsim.engine.sharding import make_shardings
 
 ReadStates: TypeAlias = Callable[[list[SimulationState]], list[SimulationState]]
 """Reads the saved states of batches, given their shapes."""
@@ -41,8 +39,14 @@ class InputShapes(NamedTuple):
 
 
 class Inputs:
-    """What the programs of a group read, on the first of `devices` (default: JAX's)."""
+    """What the programs of a group read, on the first of `devices` (default: JAX's), and how its batches are computed.
 
+    `place` puts the inputs there, and then `batches` [B] are the runs; the last run fills up the last batch.
+    """
+
+    shared: SharedInputs
+    evaluation: EvaluationData
+    batches: list[RunInputs]
     shared_spec: PyTree = P()
     """How `SharedInputs` are spread over the devices."""
 
@@ -108,13 +112,11 @@ class Inputs:
         programs: Functions = {
             "init": (functions.init, self.init_shapes),
             "chunk": (functions.chunk, (states, shared, runs, number)),
-            "measure": (functions.measure, (states, runs.hparams, shared.frozen, evaluation)),
+            "measure": (functions.measure, (states, runs.hparams, runs.trigger_ids, shared.frozen, evaluation)),
         }
         has_own_models = build.has_own_models(self.group.configs[0])
         if has_own_models and evaluation.clients is not None and not self.group.layout.buffer_examples:
             programs["personal"] = functions.personal, (states, shared, runs, evaluation)
-        if evaluation.backdoors is not None:
-            programs["success"] = functions.success, (states, shared.frozen, runs.trigger_ids, evaluation.backdoors)
         return programs
 
     def other_batch_bytes(self, states: SimulationState) -> int:
@@ -122,12 +124,11 @@ class Inputs:
         num_others = -(-len(self.group.configs) // self.runs_per_batch) - 1
         return num_others * memory.tree_bytes((states, self.shapes.runs)) // self.group.layout.run_devices
 
-    def place(self) -> "PlacedInputs":
+    def place(self) -> None:
         """Puts the inputs on the devices, corrupted run by run."""
-        shared, evaluation = processes.put(self.host_data, self.shardings.everywhere)
-        runs = self._run_inputs(processes.local_copy(shared.train))
-        batches = [processes.put(batch, self.shardings.by_run) for batch in runs]
-        return PlacedInputs(shared, evaluation, batches, self.shardings, self.group.max_rounds)
+        self.shared, self.evaluation = processes.put(self.host_data, self.shardings.everywhere)
+        runs = self._run_inputs(processes.local_copy(self.shared.train))
+        self.batches = [processes.put(batch, self.shardings.by_run) for batch in runs]
 
     def _run_inputs(self, train: ClientData, *fields: frozenset[str]) -> list[RunInputs]:
         """The inputs of the runs in batches."""
@@ -137,19 +138,6 @@ class Inputs:
         """The inputs of runs. Shapes are those of a batch, so that `configs` may be fewer than the triggers."""
         runs = make_run_inputs(configs, self.hparams, train, self.group.dataset.spec, *fields)
         return runs._replace(trigger_ids=self._backdoors[1])
-
-
-@dataclass(frozen=True)
-class PlacedInputs:
-    """A group's inputs on its devices, and how its batches of runs are computed with them."""
-
-    shared: SharedInputs
-    evaluation: EvaluationData
-    batches: list[RunInputs]
-    """The runs in batches [B]; the last run fills up the last batch."""
-    shardings: Shardings
-    max_rounds: int
-    """The most rounds of a chunk."""
 
     def changed_labels(self) -> list[np.ndarray]:
         """The labels that corruption changes, of all runs."""
@@ -167,8 +155,8 @@ class PlacedInputs:
         Yields after each chunk the number of completed rounds, and each batch's records [B, rounds, ...] on the host.
         `is_active` [S], which may change in between, are the runs that train; None if none may be stopped.
         """
-        for start in rounds[:: self.max_rounds]:
-            num_rounds, records = min(self.max_rounds, rounds.stop - start), []
+        for start in rounds[:: self.group.max_rounds]:
+            num_rounds, records = min(self.group.max_rounds, rounds.stop - start), []
             for batch, runs in enumerate(self.batches):
                 number = self.rounds_of(batch, num_rounds, is_active)
                 states[batch], record = executables.chunk(states[batch], self.shared, runs, number)

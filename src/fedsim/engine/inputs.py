@@ -111,23 +111,11 @@ def make_run_inputs(
     for config, positions in positions_of.items():
         runs = [configs[position] for position in positions]
         numbers = [(run.seed, num_corrupted(run, num_clients), num_malicious(run, num_clients)) for run in runs]
-        draws, order = _distinct(np.asarray(numbers, np.int32))
-        named = factories.corruptions_of(config)
-        parts.append(_corrupt_runs(named, config, spec, changed, draws, data, order))
+        draws = np.asarray(numbers, np.int32)
+        parts.append(_corrupt_runs(factories.corruptions_of(config), config, spec, changed, draws, data))
     changes = in_order(parts, positions_of)
     rounds = jnp.asarray([config.corruption.rounds for config in configs], jnp.int32) if is_delayed(configs) else None
     return RunInputs(keys, hparams, changes, rounds)
-
-
-def _distinct(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """The different rows of `draws`, and which of these each row equals; None if all differ.
-
-    Two rows at least, if there are two draws: compilers round differently outside of a loop (`corrupt_inputs`).
-    """
-    rows, order = np.unique(draws, axis=0, return_inverse=True)
-    if len(rows) == len(draws):
-        return draws, None
-    return rows if len(rows) > 1 else draws[:2], order.ravel()
 
 
 def by_corruption(configs: Sequence[Config]) -> dict[Config, list[int]]:
@@ -162,12 +150,10 @@ def _corrupt_runs(
     changed: frozenset[str],
     draws: Array,
     data: ClientData,
-    order: Array | None = None,
 ) -> dict[str, Array]:
     """The fields `changed` [S, ...] of `data`, corrupted run by run; the others are not even computed.
 
-    `draws` [S, 3] are seeds and the numbers of corrupted and of malicious clients. With `order` the results are those
-    of the runs at these positions.
+    `draws` [S, 3] are seeds and the numbers of corrupted and of malicious clients.
     """
     del named  # the corruption's factories: another factory is another program
     corruption = build.corruption(config)
@@ -182,8 +168,7 @@ def _corrupt_runs(
         return given | ({"malicious": malicious_clients(result)} if "malicious" in changed else {})
 
     keys, _ = run_keys(draws[:, 0])
-    changes = jax.lax.map(corrupt_run, (keys, draws[:, 1:]))
-    return changes if order is None else jax.tree.map(lambda a: a[order], changes)
+    return jax.lax.map(corrupt_run, (keys, draws[:, 1:]))
 
 
 def cut_batches(runs: RunInputs, size: int) -> list[RunInputs]:

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedsim.core.evaluate import by_client, evaluate, evaluate_client, evaluate_clients
 from fedsim.core.simulation import Simulation
-from fedsim.core.types import Array, ClientData, HParams, Metrics, PyTree, RoundRecord, SimulationState
+from fedsim.core.types import Array, HParams, Metrics, PyTree, RoundRecord, SimulationState
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs
 from fedsim.engine.layout import RUNS
 
@@ -30,6 +30,8 @@ class Measured(NamedTuple):
     """On the validation data [S]."""
     by_class: Metrics | None
     """On the test examples of each class [S, num_classes], if they are recorded."""
+    success: Metrics | None
+    """On the triggered examples of each run's backdoor [S], if a run has one."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,14 @@ class RunFunctions:
         return self.map(run_rounds, (states, inputs, own), shared, common)
 
     def measure(
-        self, states: SimulationState, hparams: HParams, frozen: PyTree, evaluation: EvaluationData
+        self, states: SimulationState, hparams: HParams, trigger_ids: Array | None, frozen: PyTree, data: EvaluationData
     ) -> Measured:
         """What is measured of the models [S]."""
 
-        def measure_run(args: tuple[SimulationState, HParams], frozen: PyTree, data: EvaluationData) -> Measured:
-            state, hparams = args
+        def measure_run(
+            args: tuple[SimulationState, HParams, Array | None], frozen: PyTree, data: EvaluationData
+        ) -> Measured:
+            state, hparams, trigger_id = args
             task, variables = self.simulation.bind(frozen).task, state.variables
             if data.clients is None:
                 metrics = evaluate(task, variables, data.x, data.y)
@@ -98,9 +102,12 @@ class RunFunctions:
             by_class = None
             if self.num_classes:
                 by_class = evaluate_clients(task, variables, data.x, data.y, data.y, self.num_classes)
-            return Measured(metrics, self.simulation.client_weights(state, hparams), validated, by_class)
+            success = None
+            if data.backdoors is not None and trigger_id is not None:
+                success = evaluate_client(task, variables, data.backdoors, trigger_id)
+            return Measured(metrics, self.simulation.client_weights(state, hparams), validated, by_class, success)
 
-        return self.map(measure_run, (states, hparams), frozen, evaluation)
+        return self.map(measure_run, (states, hparams, trigger_ids), frozen, data)
 
     def personal(
         self, states: SimulationState, shared: SharedInputs, inputs: RunInputs, evaluation: EvaluationData
@@ -116,15 +123,6 @@ class RunFunctions:
             return self._bind(shared).personal_metrics(state, run.data(shared), run.hparams, test, self.local_steps)
 
         return self.map(measure_run, (states, inputs), shared, evaluation)
-
-    def success(self, states: SimulationState, frozen: PyTree, trigger_ids: Array, backdoors: ClientData) -> Metrics:
-        """Metrics [S] on the triggered examples of each run's backdoor."""
-
-        def measure_success(args: tuple[SimulationState, Array], frozen: PyTree, examples: PyTree) -> Metrics:
-            state, trigger_id = args
-            return evaluate_client(self.simulation.bind(frozen).task, state.variables, examples, trigger_id)
-
-        return self.map(measure_success, (states, trigger_ids), frozen, backdoors)
 
     def _bind(self, shared: SharedInputs) -> Simulation:
         return self.simulation.bind(shared.frozen, shared.root, shared.branch, shared.state_rows)
@@ -150,7 +148,5 @@ class Executables(NamedTuple):
     measure: jax.stages.Compiled
     personal: jax.stages.Compiled | None = None
     """Measures clients' own models; None if they have none, or no test examples."""
-    success: jax.stages.Compiled | None = None
-    """Measures backdoors; None if no run has one."""
     initial_losses: jax.stages.Compiled | None = None
     """Measures losses before the first round, of data that stay on the host; None if they are not used."""

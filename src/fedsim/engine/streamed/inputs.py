@@ -1,8 +1,7 @@
 """What a group's programs read if the clients' examples stay on the host (see `engine.group_inputs`)."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -11,7 +10,9 @@ from jax.sharding import PartitionSpec as P
 
 from fedsim.core.types import Array, ClientData, PyTree, RoundRecord, SimulationState
 from fedsim.engine import memory, processes
-from fedsim.engine.group_inputs import Functions, Inputs, PlacedInputs, ReadStates, first_rounds
+from fedsim.engine.families import Group
+from fedsim.engine.family import Family
+from fedsim.engine.group_inputs import Functions, Inputs, ReadStates, first_rounds
 from fedsim.engine.inputs import RunInputs, SharedInputs, buffer_shapes
 from fedsim.engine.layout import RUNS
 from fedsim.engine.programs import Executables, RunFunctions
@@ -70,34 +71,20 @@ class StreamedInputs(Inputs):
         next_buffer = memory.tree_bytes((self.shapes.shared.train, self.shapes.runs.changes))
         return super().other_batch_bytes(states) + next_buffer // self.group.layout.run_devices
 
-    def place(self) -> "StreamedPlacedInputs":
+    def place(self) -> None:
+        """As of `Inputs`: `shared` and `batches` lack the clients' examples, which `stream` gathers."""
         host, evaluation = self.host_data
         everywhere, by_run = self.shardings.everywhere, self.shardings.by_run
-        shared, evaluation = processes.put((host._replace(train=None), evaluation), everywhere)  # type: ignore[arg-type]
+        self.shared, self.evaluation = processes.put((host._replace(train=None), evaluation), everywhere)  # type: ignore[arg-type]
         local_batches = self._run_inputs(host.train, PLACED_FIELDS)
-        batches, client_states = [processes.put(batch, by_run) for batch in local_batches], None
+        self.batches, client_states = [processes.put(batch, by_run) for batch in local_batches], None
         if size := self.group.layout.buffer_clients:
             shapes = jax.tree.map(
                 lambda a: jax.ShapeDtypeStruct((self.runs_per_batch, size, *a.shape), a.dtype),
                 memory.training_shapes(self.group.configs[0], self.group.dataset)[0],
             )
-            client_states = [ClientStates(shapes, self.group.dataset.num_clients) for _ in batches]
-        return StreamedPlacedInputs(
-            shared,
-            evaluation,
-            batches,
-            self.shardings,
-            self.group.max_rounds,
-            ClientStream(self.group, shared, batches, local_batches, by_run, client_states),
-        )
-
-
-@dataclass(frozen=True)
-class StreamedPlacedInputs(PlacedInputs):
-    """The inputs of a group whose clients' examples stay on the host: `shared` and `batches` lack them."""
-
-    stream: ClientStream
-    """Gathers the examples, and what the algorithm keeps for each client."""
+            client_states = [ClientStates(shapes, self.group.dataset.num_clients) for _ in self.batches]
+        self.stream = ClientStream(self.group, self.shared, self.batches, local_batches, by_run, client_states)
 
     def changed_labels(self) -> list[np.ndarray]:
         return list(self.stream.labels or ())
@@ -123,11 +110,11 @@ class StreamedPlacedInputs(PlacedInputs):
     def chunks(
         self, executables: Executables, states: list[SimulationState], rounds: range, is_active: np.ndarray | None
     ) -> Generator[tuple[int, list[RoundRecord]], None, None]:
-        """As of `PlacedInputs`; a batch's records are those of its segments."""
+        """As of `Inputs`; a batch's records are those of its segments."""
         join = lambda *parts: np.concatenate(parts, axis=1)
         with closing(prefetch(self.stream.segments(rounds))) as segments:
-            for start in rounds[:: self.max_rounds]:
-                num_rounds, records = min(self.max_rounds, rounds.stop - start), []
+            for start in rounds[:: self.group.max_rounds]:
+                num_rounds, records = min(self.group.max_rounds, rounds.stop - start), []
                 for batch in range(len(self.batches)):
                     parts: list[tuple[RoundRecord, int]] = []
                     while sum(number for _, number in parts) < num_rounds:
@@ -146,10 +133,9 @@ class StreamedPlacedInputs(PlacedInputs):
         if self.stream.client_states is None:
             return executables.chunk(states, segment.shared, segment.runs, number)
         on_host = self.stream.client_states[batch]
-        on_host.update(segment.client_ids, segment.client_states)
-        states = states._replace(client_states=processes.put(segment.client_states, self.shardings.by_run))
+        states = states._replace(client_states=processes.put(on_host.load(segment.client_ids), self.shardings.by_run))
         states, records = executables.chunk(states, segment.shared, segment.runs, number)
-        on_host.store(segment.client_ids, states.client_states)
+        on_host.store(segment.client_ids, processes.on_host(states.client_states))
         return states, records
 
     def as_saved(self, batches: list[SimulationState]) -> list[SimulationState]:
@@ -162,7 +148,7 @@ class StreamedPlacedInputs(PlacedInputs):
     def restore(
         self, executables: Executables, like: SimulationState, num_rounds: int, read: ReadStates
     ) -> list[SimulationState]:
-        """As of `PlacedInputs`. What the algorithm keeps for clients stays on the host; a segment gets its part."""
+        """As of `Inputs`. What the algorithm keeps for clients stays on the host; a segment gets its part."""
         if self.stream.client_states is None:
             return super().restore(executables, like, num_rounds, read)
         trained = [self.stream.clients_before(batch, num_rounds) for batch in range(len(self.batches))]
@@ -173,3 +159,9 @@ class StreamedPlacedInputs(PlacedInputs):
         for on_host, ids, states in zip(self.stream.client_states, trained, saved, strict=True):
             on_host.restore(ids, states.client_states)
         return [states._replace(client_states=like.client_states) for states in saved]
+
+
+def make_inputs(group: Group, family: Family, devices: Sequence[jax.Device] | None = None) -> Inputs:
+    """What the programs of the group read, with its data on the devices or on the host."""
+    kind = StreamedInputs if group.layout.buffer_examples else Inputs
+    return kind(group, family, devices)

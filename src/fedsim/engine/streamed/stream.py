@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 
-from fedsim.core.types import Array, ClientData, PyTree
+from fedsim.core.types import Array, ClientData
 from fedsim.engine import build, processes
 from fedsim.engine.families import Group
 from fedsim.engine.inputs import RunInputs, SharedInputs, batch_positions, changed_fields
@@ -37,8 +37,6 @@ class Segment(NamedTuple):
     """The runs [B]."""
     client_ids: Sequence[np.ndarray]
     """The clients whose examples are there, in ascending order, for each group of devices."""
-    client_states: PyTree = None
-    """[B, U, ...], what the algorithm keeps for these clients, as `ClientStates.load` returns it; None on devices."""
 
 
 class ClientStream:
@@ -103,10 +101,7 @@ class ClientStream:
                     while num_rounds > 1 and not all(map(self._fits, clients)):
                         num_rounds = -(-num_rounds // 2)
                         clients = self._by_device(cohorts[:num_rounds])
-                    segment = self._gather(batch, num_rounds, clients)
-                    if self.client_states is not None:
-                        segment = segment._replace(client_states=self.client_states[batch].load(clients))
-                    yield segment
+                    yield self._gather(batch, num_rounds, clients)
                     cohorts = cohorts[num_rounds:]
 
     def portions(self, batch: int) -> Iterator[tuple[np.ndarray, Segment]]:
