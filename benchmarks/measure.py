@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,30 +43,9 @@ LARGE_PRODUCT = 8192
 def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     """A parser with the options of every benchmark: `--repeats` and `--out`."""
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    result.add_argument("--repeats", type=positive, default=repeats, help="timed calls of each (default %(default)s)")
-    result.add_argument("--out", type=_file, help="file to which the printed lines are appended")
+    result.add_argument("--repeats", type=int, default=repeats, help="timed calls of each (default %(default)s)")
+    result.add_argument("--out", type=Path, help="file to which the printed lines are appended")
     return result
-
-
-def _integer(minimum: int, text: str) -> int:
-    if not text.isdecimal() or int(text) < minimum:
-        raise argparse.ArgumentTypeError(f"must be an integer >= {minimum}, got {text!r}")
-    return int(text)
-
-
-positive, nonnegative = partial(_integer, 1), partial(_integer, 0)
-
-
-def width(text: str) -> int:
-    """Parses a number of clients, or "K" for the whole cohort (0)."""
-    return 0 if text == "K" else positive(text)
-
-
-def _file(text: str) -> Path:
-    path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"must be a file in an existing folder, got {text!r}")
-    return path
 
 
 @dataclass(frozen=True)

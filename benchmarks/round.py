@@ -36,14 +36,14 @@ def main() -> None:
     )
     parser.add_argument(
         "--widths",
-        type=measure.width,
+        type=lambda text: 0 if text == "K" else int(text),
         nargs="+",
         default=[1, 2, 4, 8, 0],
         help='clients in lockstep; "K": the whole cohort (default 1 2 4 8 K)',
     )
     parser.add_argument(
         "--micro-batches",
-        type=measure.nonnegative,
+        type=int,
         nargs="+",
         default=[0, 8],
         help="examples at a time; 0, or at least the batch size: the whole batch (default 0 8)",
@@ -56,9 +56,7 @@ def main() -> None:
         help="one: a single device spreads each operation over the cores; all: a device for each core (default: both)",
     )
     parser.add_argument("--rule", choices=["fedavg", "arfl"], default="fedavg")
-    parser.add_argument(
-        "--rounds", type=measure.positive, help="rounds of a call (default: half a second of the fastest)"
-    )
+    parser.add_argument("--rounds", type=int, help="rounds of a call (default: half a second of the fastest)")
     options = parser.parse_args()
     devices.use_one_per_core()
     for workload in workloads.load_all(options.workloads).values():

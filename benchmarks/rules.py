@@ -86,8 +86,8 @@ def main() -> int:
     """Parses the arguments and measures each rule at each size; 1 if a result differs."""
     parser = measure.parser(__doc__, repeats=5)
     parser.add_argument("--rules", nargs="+", choices=CASES, default=list(CASES), metavar="RULE", help=", ".join(CASES))
-    parser.add_argument("--clients", type=measure.positive, nargs="+", default=[20, 64, 256], help="K (20 64 256)")
-    parser.add_argument("--sizes", type=measure.positive, nargs="+", default=[100_000, 1_000_000], help="d (1e5 1e6)")
+    parser.add_argument("--clients", type=int, nargs="+", default=[20, 64, 256], help="K (20 64 256)")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000], help="d (1e5 1e6)")
     parser.add_argument(
         "--peers", nargs="*", choices=PEERS, default=list(PEERS), help="default: all that are installed"
     )
@@ -95,7 +95,7 @@ def main() -> int:
         "--python", default=sys.executable, help="the Python that has the peers (default: the current one)"
     )
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of one call of a peer (default %(default)s)")
-    parser.add_argument("--memory", type=measure.positive, default=8, help="GiB for a peer (default %(default)s)")
+    parser.add_argument("--memory", type=int, default=8, help="GiB for a peer (default %(default)s)")
     parser.add_argument("--round", action="store_true", help="time a round of W3 instead")
     options = parser.parse_args()
     jax.config.update("jax_enable_compilation_cache", False)

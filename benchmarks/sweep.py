@@ -78,20 +78,18 @@ def main() -> None:
     """Parses the arguments and measures each workload; or, with `--alone`, trains the runs of one process."""
     parser = measure.parser(__doc__, repeats=3)
     parser.add_argument("--workloads", nargs="+", choices=list(SETTINGS), default=list(SETTINGS), help="default: both")
-    parser.add_argument(
-        "--runs", type=measure.positive, nargs="+", default=[1, 4, 16, 64], help="S (default 1 4 16 64)"
-    )
+    parser.add_argument("--runs", type=int, nargs="+", default=[1, 4, 16, 64], help="S (default 1 4 16 64)")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="default: all")
-    parser.add_argument("--rounds", type=measure.positive, help="rounds a run (default: the workload's)")
+    parser.add_argument("--rounds", type=int, help="rounds a run (default: the workload's)")
     parser.add_argument(
         "--at-a-time",
-        type=measure.positive,
+        type=int,
         default=len(measure.cpus()) or 1,
         help="processes, on equal shares of the CPUs (default: CPUs)",
     )
     parser.add_argument(
         "--max-seconds",
-        type=measure.positive,
+        type=int,
         default=360,
         help="skip S processes if fewer of them show that they would take longer (default %(default)s)",
     )
@@ -101,7 +99,7 @@ def main() -> None:
         help="train S runs of one workload in this process, and print the seconds compiling and running",
     )
     parser.add_argument("--plan", nargs="+", type=Path, metavar="CONFIG", help="measure planning of configurations")
-    parser.add_argument("--first-run", type=measure.nonnegative, default=0, help="with --alone: number of the first")
+    parser.add_argument("--first-run", type=int, default=0, help="with --alone: number of the first")
     options = parser.parse_args()
     if options.alone and (len(options.workloads) != 1 or len(options.runs) != 1):
         parser.error("--alone: must have one of --workloads and one of --runs")

@@ -1,13 +1,15 @@
 """The program `fedsim`. Outside the package, because another project's `fedsim` on PyPI has a package of that name."""
 
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
+from contextlib import suppress
 
 REMEDY = "pip uninstall fedsim, then pip install --force-reinstall --no-deps fedsim-jax (in a checkout: -e .)"
 
 
 def find_conflict() -> str:
     """What to do about a distribution `fedsim` that has written into this package or hides it; empty if none has."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         other = distribution("fedsim")
     except PackageNotFoundError:
@@ -19,12 +21,13 @@ def find_conflict() -> str:
 
 def entry() -> None:
     """Starts the command line, or exits with one line."""
+    with suppress(ImportError):  # another project's package has no such module
+        from fedsim import interrupts
+
+        interrupts.install_handler()  # before slow imports
     if conflict := find_conflict():
         print(f"fedsim: error: {conflict}", file=sys.stderr)
         sys.exit(2)
-    from fedsim import interrupts
-
-    interrupts.install_handler()  # before the other imports
     from fedsim.cli.main import entry
 
     entry()

@@ -95,12 +95,6 @@ def test_rules(tmp_path):
         assert line.keys() >= {"command", "versions", "threads", "compile_seconds", "median_seconds_a_call", "peers"}
 
 
-def test_invalid_argument():
-    done = run("round", "--widths", "-1")
-    assert done.returncode == 2
-    assert "--widths: must be an integer >= 1, got '-1'" in done.stderr
-
-
 def test_data_set_that_is_not_prepared(tmp_path):
     environment = os.environ | {"FEDSIM_DATA_DIR": str(tmp_path), "FEDSIM_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, FOLDER / "peers" / "compare.py", "--workloads", "W5", "--envs", tmp_path]

@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"((?:^<!-- .*? -->\n)*)^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NOTE = re.compile(r"<!-- ([a-z, ]+): (.*?) -->")
 INLINE = re.compile(r"`(fedsim (?:run|report|data|config)[^`]*)`")
-TESTED_SEPARATELY = ("docs/how-to/simulation.md",)
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]

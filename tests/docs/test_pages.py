@@ -13,13 +13,11 @@ from fedsim.cli.overrides import SLURM, split_overrides
 from fedsim.config import toml
 from fedsim.config.kinds import KINDS
 from fedsim.runs.schemas import SCHEMAS
-from tests.docs.pages import PAGES, ROOT, TESTED_SEPARATELY, Block, blocks, commands, inline_commands, text_of
+from tests.docs.pages import PAGES, ROOT, Block, blocks, commands, inline_commands, text_of
 
 RUN_NOTES = {"not run", "read, not run", "tested with"}
 NOTES = {*RUN_NOTES, "first", "has"}
-WITH_CODE = [
-    page for page in PAGES if page not in TESTED_SEPARATELY and page != "README.md" and blocks(page, "python", "sh")
-]
+WITH_CODE = [page for page in PAGES if page != "README.md" and blocks(page, "python", "sh")]
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +65,11 @@ def test_code(page, page_folder, run_folder):
             exec(compile(block.text, page, "exec"), namespace)
         elif block.language == "sh":
             run_shell(block)
+    if page == "docs/how-to/simulation.md":
+        small, _, middle, _, large = (weights[-5:].mean() for weights in namespace["on_corrupted"])
+        assert (small, middle) == (0, 0)  # small lambda: no weight on corrupted clients
+        assert large > 0.2  # large lambda: FedAvg
+        assert float(namespace["accuracy"]) > 0.9
 
 
 def is_marked(block: Block) -> bool:

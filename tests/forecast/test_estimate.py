@@ -9,7 +9,7 @@ from fedsim.engine.layout import Layout
 from fedsim.engine.memory import run_bytes
 from fedsim.errors import ConfigError
 from fedsim.forecast import estimate
-from tests.engine.test_estimate import TEXT
+from tests.engine.test_memory import TEXT
 
 SLOW_ATTACK = """
 import time

@@ -12,28 +12,10 @@ from fedsim.cli.main import _dispatch, main
 from fedsim.errors import ConfigError
 from fedsim.report.final import Final, parse
 from fedsim.report.worst import worst_tables
+from tests.report.pages import accuracy, validation
 from tests.report.synthetic import make_folder, run
 
 ATTACKS, SHARES, SEEDS, RATES, TAUS = ("ipm", "alie", "mimic"), (0.2, 0.4), (0, 1), (0.01, 0.1, 1.0), (1.0, 10.0)
-
-
-def pseudorandom(values):
-    """A pseudorandom number in [0, 1) that depends on `values` only."""
-    return np.random.default_rng([int(1e6 * value) for value in values]).random()
-
-
-def numbers(run, t):
-    tau = run.get("centered_clipping.tau", 0.0)
-    where = ATTACKS.index(run["attack.kind"]) if run["attack.kind"] in ATTACKS else 5
-    return run["client.learning_rate"], tau, where, run["corruption.fraction"], run["seed"], t
-
-
-def validation(run, t):
-    return pseudorandom((*numbers(run, t), 1))
-
-
-def accuracy(run, t):
-    return pseudorandom((*numbers(run, t), 2))
 
 
 def runs():
@@ -156,7 +138,7 @@ def test_a_clean_scenario_is_chosen_by_itself(tmp_path):
 
 def test_notes_below_differences_and_losses(tmp_path):
     runs = [run(rule, 0.3, seed, **{KEYS[0]: rate}) for rule in ("arfl", "rfa") for rate in RATES for seed in SEEDS]
-    loss = lambda run, t: 1 + pseudorandom((run[KEYS[0]], run["seed"], len(run["server.aggregator"])))
+    loss = lambda run, t: 1 + validation(run, t)
     results = report.load(make_folder(tmp_path / "a", runs, lambda run, t: math.nan, loss=loss, validation=loss))
     chosen = report.choose(results, KEYS[:1], "test")
     (table,), (paired,) = report.accuracy_tables(chosen), report.paired_tables(chosen)
@@ -261,8 +243,7 @@ def test_final(folder, text):
     summary = report.summary(results)
     for setting, row in zip(results.settings, summary, strict=True):
         expected = []
-        for number in setting.runs:
-            settings = results.runs[number]
+        for settings in (RUNS[number] for number in setting.runs):
             by_round = {t: accuracy(settings, t) for t in (0, 10, 20)}
             best = max(by_round, key=lambda t, settings=settings: validation(settings, t))
             expected.append(

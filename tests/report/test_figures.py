@@ -17,7 +17,8 @@ from tests.report.synthetic import LAMS, RULES, SWEPT, final, make_folder, run
 
 def test_figures_over_lambda(tmp_path):
     alphas = lambda run: [run["arfl.lam"], 1.0, 2.0]
-    drawn = report.figures(report.load(make_folder(tmp_path / "a", SWEPT, alphas=alphas)))
+    folder = make_folder(tmp_path / "a", SWEPT, alphas=alphas)
+    drawn = report.figures(report.load(folder))
     assert {"accuracy_over_lam", "weights_over_lam", "client_weights"} <= set(drawn)
     assert "accuracy_over_fraction" not in drawn
     (panel,) = drawn["accuracy_over_lam"].axes
@@ -34,6 +35,10 @@ def test_figures_over_lambda(tmp_path):
     assert corrupted.get_linestyle() == "--"
     assert [line.get_linestyle() for line in benign] == ["-", "-"]
     assert "seed 0" in panel.get_title()
+    no_weights = make_folder(tmp_path / "b", [run("arfl", 0.5, 0, **{"arfl.lam": 9.0, "record.clients": "none"})])
+    other_seed = make_folder(tmp_path / "c", [run("arfl", 0.5, 1, **{"arfl.lam": 9.0})], alphas=alphas)
+    panel = weights.plot_weights_over_lam(report.load(folder, other_seed, no_weights)).axes[0]
+    np.testing.assert_allclose(panel.lines[0].get_xdata(), LAMS)
 
 
 def test_accuracy_over_fraction_begins_with_the_attack_alone(tmp_path):

@@ -1,18 +1,118 @@
-"""Rows in Weights & Biases, written offline with its package."""
+"""Rows of runs in TensorBoard and in Weights & Biases, and experiments as cluster jobs."""
 
 import json
+import struct
+import time
 
 import pytest
 
 from fedsim.cli.main import main
+from fedsim.config.toml import parse
+from fedsim.engine import jobs as slurm_jobs
+from fedsim.engine import make_plan, run_plan
+from fedsim.errors import ConfigError
+from fedsim.runs.callbacks import Evaluation, Start
 from fedsim.runs.folder import RunFolder
-from tests.cli.test_main import SMALL
+from fedsim.runs.trackers import tensorboard
+from tests.cli.test_main import SMALL as CONFIG
+from tests.conftest import Stop, check_equal, finish_jobs
+from tests.engine.test_store import SMALL
+
+TINY = f"""{SMALL}
+[[sweep]]
+server.aggregator = ["fedavg", "arfl"]
+client.learning_rate = [0.1, 0.2]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Interrupted in the second group between two evaluations, then resumed, with the tracker."""
+    path = tmp_path_factory.mktemp("runs") / "tiny"
+    plan = make_plan(parse(TINY))
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan, path, [tensorboard(path), Stop(4)], checkpoint_seconds=0)
+    return run_plan(plan, path, [tensorboard(path)], checkpoint_seconds=0)
+
+
+def rows(round_):
+    return {"rounds": {"run": [3], "round": [round_], "test_accuracy": [0.5 * round_], "test_loss": [float("nan")]}}
+
+
+def read_events(folder):
+    """The events of a folder's files in order: records of length (8 bytes), checksum (4), event, checksum (4)."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    for path in sorted(folder.iterdir()):  # as TensorBoard does
+        data = path.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            yield Event.FromString(data[12 : 12 + length])
+            data = data[16 + length :]
+
+
+UNTRACKED = ("malicious_weight", "backdoor_success", "validation_accuracy", "validation_loss")
+
+
+def test_tensorboard_keeps_what_an_earlier_run_wrote_in_the_same_second(tmp_path, monkeypatch):
+    """Also if other keys are swept when it resumes, which are in names."""
+    monkeypatch.setattr(time, "time", lambda: 1.7e9)
+    other = parse(TINY, {"client.epochs": 7}).runs()[0]
+    for round_ in (0, 2):
+        stream = tensorboard(tmp_path)
+        configs = parse(TINY).runs() if round_ == 0 else [other, *parse(TINY).runs()[1:]]
+        stream.on_start(Start("fedavg-1", (3,), configs, round_ - 1, 2, 8, {}))
+        tables = rows(round_)
+        tables["rounds"] |= {"corrupted_weight": [0.0]} | {key: [float("nan")] for key in UNTRACKED}
+        stream.after_evaluation(Evaluation("fedavg-1", round_, tables, 2, 2, 0.1, False, dict, tuple))
+        stream.on_end()
+    (run_folder,) = (tmp_path / "tensorboard").iterdir()
+    assert len(list(run_folder.iterdir())) == 2
+    assert [event.step for event in read_events(run_folder) if event.HasField("summary")] == [0, 0, 2, 2]
+
+
+def test_tensorboard_has_each_run_and_round(folder):
+    for run in folder.runs():
+        (run_folder,) = (folder.path / "tensorboard").glob(f"{run.keys['server.aggregator']}-none*-{run.id[:8]}")
+        got = {}
+        for event in read_events(run_folder):
+            if event.session_log.status == event.session_log.START:  # TensorBoard discards this step and later ones
+                got = {step: value for step, value in got.items() if step < event.step}
+            for value in event.summary.value:
+                if value.tag == "test_accuracy":
+                    assert event.step not in got
+                    got[event.step] = pytest.approx(value.simple_value)
+        rows = folder.read("rounds", [run]).to_dicts()
+        assert got == {row["round"]: row["test_accuracy"] for row in rows}
+    assert len(list((folder.path / "tensorboard").iterdir())) == 4
+
+
+@pytest.mark.slow
+def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
+    """Two processes of submitit's local executor, as a model of cluster jobs."""
+    out = tmp_path / "out"
+    jobs = slurm_jobs.submit(
+        parse(TINY), out, {"cluster": "local"}, {"log": ["tensorboard"], "checkpoint_seconds": 0.0}
+    )
+    assert len(jobs) == 2  # one job per group
+    finish_jobs(jobs, out)
+    check_equal(RunFolder(out), folder)
+    assert len(list((out / "tensorboard").iterdir())) == 4
+
+
+def test_settings_of_jobs_are_checked(tmp_path):
+    with pytest.raises(ConfigError, match=r"--slurm\.jobs: .* got many"):
+        slurm_jobs.submit(parse(TINY), tmp_path / "a", {"cluster": "local", "jobs": "many"})
+    assert not (tmp_path / "a").exists()
+
+
+# Weights & Biases, written offline with its package
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "small.toml").write_text(CONFIG)
     return ["run", "small.toml", "--rounds", "2", "--out", "out"]
 
 

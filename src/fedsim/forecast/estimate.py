@@ -62,7 +62,8 @@ def example_work(config: Config, dataset: FederatedDataset, layout: Layout) -> t
     computed = num_computed(cohorts, layout.client_width, batch_size, layout.micro_batch, client.steps).mean()
     epochs = client.epochs if client.steps is None else 1
     num_validation = 0 if dataset.validation is None else len(dataset.validation.y)
-    evaluated = (len(dataset.y_test) + num_validation) * (1 + -(-server.num_rounds // server.eval_every))
+    num_test = len(dataset.y_test) * (1 + config.record.classes)
+    evaluated = (num_test + num_validation) * (1 + -(-server.num_rounds // server.eval_every))
     has_losses = config.record.losses or build.trace_server(config, dataset).uses_losses
     losses, first_losses = (cohorts.sum(axis=1).mean(), num_examples.sum()) if has_losses else (0, 0)
     return epochs * computed + FORWARD_SHARE * losses, FORWARD_SHARE * (evaluated + first_losses)

@@ -53,7 +53,7 @@ def plot_weights_over_lam(results: Results) -> "Figure | None":
         seed, runs = settings[0].draws[0][1], {}
         for setting in settings:
             of_seed = [run for (_, other), run in zip(setting.draws, setting.runs, strict=True) if other == seed]
-            if setting.lam and of_seed:
+            if setting.lam and of_seed and of_seed[0] in clients:
                 runs[setting.lam] = of_seed[0]
         if len(runs) >= MIN_VALUES:
             lams, last = sorted(runs), col("round") == col("round").max()
