@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from markdown_it import MarkdownIt
 
 from fedsim.config.experiment import Block, Experiment
 from fedsim.config.values import format_word, option_of
@@ -22,7 +23,6 @@ from fedsim.rating.protocol import DATA_SETS, PARTITION, RULE, SHARE, attack_key
 from fedsim.report import markdown, style
 from fedsim.report.metric import DETECTION
 from fedsim.report.names import aggregator_name, data_name, percent, threat_name
-from fedsim.report.render import html_tables
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.report.statistics import half_width
@@ -183,29 +183,23 @@ class Card:
             lines.append(shlex.join(words))
         return lines
 
-    def markdown(self) -> str:
-        """The card in Markdown."""
+    def markdown(self, figure: str = "") -> str:
+        """The card in Markdown; with `figure`, the address of an image, with that."""
+        images = [f"![Accuracies]({figure})"] if figure else []
         tables = [f"## {table.title}\n\n{markdown([replace(table, title='')]).rstrip()}" for table in self.tables()]
         limits = "\n".join(f"- {line}" for line in self.limits)
         commands = "\n".join(self.commands())
-        parts = [f"# {self.title}", self.made_by, *self.notes, *tables, "## What this does not show", limits]
+        parts = [f"# {self.title}", self.made_by, *self.notes, *images, *tables, "## What this does not show", limits]
         return "\n\n".join([*parts, "## Its runs again", f"```sh\n{commands}\n```"]) + "\n"
 
     def page(self) -> str:
-        """The card as HTML, with a figure."""
+        """The same as HTML, with a figure."""
         image = io.BytesIO()
         with style.context():
             self.figure().savefig(image, format="png")
-        body = [
-            f"<h1>{escape(self.title)}</h1>",
-            *(f"<p>{escape(line)}</p>" for line in (self.made_by, *self.notes)),
-            f'<img alt="Accuracies" src="data:image/png;base64,{base64.b64encode(image.getvalue()).decode()}">',
-            html_tables(self.tables()),
-            "<h2>What this does not show</h2>",
-            f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in self.limits)}</ul>",
-            f"<h2>Its runs again</h2><pre>{escape(chr(10).join(self.commands()))}</pre>",
-        ]
-        return PAGE.format(title=escape(self.title), body="\n".join(body))
+        text = self.markdown(f"data:image/png;base64,{base64.b64encode(image.getvalue()).decode()}")
+        body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+        return PAGE.format(title=escape(self.title), body=body)
 
     def figure(self) -> "Figure":
         """Worst accuracy by share of malicious clients, beside that of some other rules."""
@@ -237,8 +231,7 @@ PAGE = """<!doctype html>
 <title>{title}</title><style>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; color: #222 }}
 table {{ border-collapse: collapse; display: block; overflow-x: auto; margin: 1em 0 }}
-th, td {{ padding: .25em .7em; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }}
-.text {{ text-align: left }}
+th, td {{ padding: .25em .7em; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap }}
 img {{ max-width: 100% }} pre {{ overflow-x: auto; background: #f5f5f5; padding: 1em }}
 </style></head><body>
 {body}

@@ -5,7 +5,6 @@ import io
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any
@@ -147,32 +146,13 @@ def _literal(text: str) -> str:
 
 
 def _text(entry: Entry, table: Table, bold: str, as_text: Callable[[str], str] = str) -> str:
-    """The entry; `bold` is the form of one that is, such as "<b>{}</b>"."""
+    """The entry; `bold` is the form of one that is, such as "**{}**"."""
     text = as_text(table.format_number(entry) + entry.marks if isinstance(entry, Number) else entry or "")
     return bold.format(text) if _is_bold(entry) else text
 
 
 def _is_bold(entry: Entry) -> bool:
     return isinstance(entry, Number) and entry.bold
-
-
-def html_tables(tables: Sequence[Table]) -> str:
-    """The tables in HTML, each below its title; texts have the class "text"."""
-    parts = []
-    for table in tables:
-        are_texts = True, *(column.is_text for column in table.columns)
-        head = _html_row("th", are_texts, map(escape, (table.header, *(column.label for column in table.columns))))
-        texts = lambda row, table=table: [_text(entry, table, "<b>{}</b>", escape) for entry in row.entries]
-        rows = (_html_row("td", are_texts, [escape(row.name), *texts(row)]) for row in table.rows)
-        notes = "".join(f"<p>{escape(note)}</p>" for note in (table.subtitle, *table.notes) if note)
-        parts.append(f"<h2>{escape(table.heading(tables))}</h2><table>{head}{''.join(rows)}</table>{notes}")
-    return "\n".join(parts)
-
-
-def _html_row(tag: str, are_texts: Sequence[bool], entries: Iterable[str]) -> str:
-    classes = (' class="text"' if is_text else "" for is_text in are_texts)
-    cells = (f"<{tag}{name}>{entry}</{tag}>" for name, entry in zip(classes, entries, strict=True))
-    return f"<tr>{''.join(cells)}</tr>"
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
