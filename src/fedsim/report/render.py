@@ -4,13 +4,11 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -18,8 +16,7 @@ from fedsim.report.table import Entry, Number, Table
 
 NO_BREAK = "\u00a0"
 MAX_HEADING = 9  # characters of a heading's line in a wide table
-MAX_NAME = 20  # characters of a row's name beside numbers, however narrow the terminal
-MAX_WORD = 12  # characters of a word that is never broken, however narrow the terminal
+MIN_TEXT = 12  # characters of a text's line, however narrow the terminal
 
 
 def terminal(tables: Sequence[Table]) -> Group:
@@ -35,19 +32,18 @@ def terminal(tables: Sequence[Table]) -> Group:
 class _Entries:
     """A column as it is shown: the heading, then an entry a row."""
 
-    texts: Sequence[str]
+    texts: Sequence[Text]
     is_text: bool
-    min_width: int  # to which texts are wrapped; numbers are never cut
-    bold: Sequence[bool] = ()
 
     @property
     def width(self) -> int:
         """Without wrapping."""
-        return max(cell_len(line) for text in self.texts for line in text.split("\n"))
+        return max(line.cell_len for text in self.texts for line in text.split(allow_blank=True))
 
     @property
-    def styled(self) -> list[Text]:
-        return [Text(text, "bold" if bold else "") for text, bold in zip_longest(self.texts, self.bold)]
+    def min_width(self) -> int:
+        """To which texts are wrapped; numbers are never cut."""
+        return min(self.width, MIN_TEXT) if self.is_text else self.width
 
 
 @dataclass(frozen=True)
@@ -65,30 +61,26 @@ class TerminalTable:
         if _total(column.width for column in (names, *columns)) > options.max_width:
             names, *columns = self._columns(bold, is_narrow=True)
         for block in _blocks(names, columns, options.max_width):
-            widths = _fit(block, options.max_width)
             shown = RichTable()
-            for column, width in zip(block, widths, strict=True):
-                justify: JustifyMethod = "left" if column.is_text else "right"
-                shown.add_column(column.styled[0], width=width, justify=justify, overflow="fold")
-            for entries in zip(*(column.styled[1:] for column in block), strict=True):
+            for column in block:
+                look: dict[str, Any] = {"overflow": "fold"} if column.is_text else {"justify": "right", "no_wrap": True}
+                shown.add_column(column.texts[0], min_width=column.min_width, **look)
+            for entries in zip(*(column.texts[1:] for column in block), strict=True):
                 shown.add_row(*entries)
-            yield from console.render(shown, options.update(max_width=max(_total(widths), options.max_width)))
+            yield shown
 
     def _columns(self, bold_form: str, is_narrow: bool) -> list[_Entries]:
         table = self.table
-        columns = [_Entries([table.header, *(row.name for row in table.rows)], True, 0)]
+        columns = [_Entries([Text(table.header), *(Text(row.name) for row in table.rows)], is_text=True)]
         for position, column in enumerate(table.columns):
             entries = [row.entries[position] for row in table.rows]
-            bold = list(map(_is_bold, entries))
             texts = [_text(entry, table, bold_form) for entry in entries]
             heading = column.label
             if is_narrow and not column.is_text:
                 heading, texts = _narrow(heading), [text.replace(" ±", "\n±") for text in texts]
-            columns.append(_Entries([heading, *texts], column.is_text, 0, [False, *bold]))
-        longest = lambda texts: max(cell_len(word) for text in texts for word in text.split() or [""])
-        is_all_text = all(column.is_text for column in columns)
-        least = lambda column: min(longest(column.texts), MAX_WORD) if is_all_text else min(column.width, MAX_NAME)
-        return [replace(c, min_width=least(c) if c.is_text else c.width) for c in columns]
+            styles = ("bold" if _is_bold(entry) else "" for entry in entries)
+            columns.append(_Entries([Text(heading), *map(Text, texts, styles)], column.is_text))
+        return columns
 
 
 def _total(widths: Iterable[int]) -> int:
@@ -99,7 +91,7 @@ def _total(widths: Iterable[int]) -> int:
 def _narrow(heading: str) -> str:
     """In several lines, also within a key such as "dirichlet.alpha=0.1"."""
     parts = re.sub(r"(?<=[.=])(?=\w)(?<![0-9].)", " ", heading.replace(" %", NO_BREAK + "%"))
-    width = min(max(MAX_HEADING, *map(len, parts.split())), MAX_WORD)
+    width = min(max(MAX_HEADING, *map(len, parts.split())), MIN_TEXT)
     return "\n".join(line.replace(". ", ".").replace("= ", "=") for line in wrap(parts, width))
 
 
@@ -112,17 +104,6 @@ def _blocks(names: _Entries, columns: Sequence[_Entries], max_width: int) -> lis
             blocks.append([names])
         blocks[-1].append(column)
     return blocks
-
-
-def _fit(block: Sequence[_Entries], max_width: int) -> list[int]:
-    """The width of each column: the narrowest text gets what is left."""
-    widths = [column.min_width for column in block]
-    while _total(widths) < max_width:
-        wrapped = [i for i, column in enumerate(block) if widths[i] < column.width]
-        if not wrapped:
-            break
-        widths[min(wrapped, key=lambda i: widths[i])] += 1
-    return widths
 
 
 def markdown(tables: Sequence[Table], literal: bool = True) -> str:
