@@ -12,7 +12,7 @@ from fedsim.report.metric import Metric
 from fedsim.report.names import file_part, format_values, percent, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
-from fedsim.report.settings import Setting, data_sets
+from fedsim.report.settings import Setting, Threat, data_sets
 from fedsim.report.worst import ThreatGrid, threat_grids
 
 if TYPE_CHECKING:
@@ -38,33 +38,30 @@ def plot_threat_grids(results: Results) -> dict[str, "Figure"]:
 
 def _by_robustness(grid: ThreatGrid) -> list[str]:
     """The rows, the one with the best worst case at the largest share first."""
-    worst = lambda row: _means(grid, [grid.worst(row, share) for share in reversed(grid.shares)])
-    goodness = lambda row: [grid.metric.sign * mean if np.isfinite(mean) else -np.inf for mean in worst(row)]
+    means = lambda row: _means(grid, row, [(share, None) for share in reversed(grid.shares)])
+    goodness = lambda row: [grid.metric.sign * mean if np.isfinite(mean) else -np.inf for mean in means(row)]
     return sorted(grid.rules, key=goodness, reverse=True)
 
 
-def _means(grid: ThreatGrid, settings: Iterable[Setting | None]) -> list[float]:
-    return [grid.results.mean(setting, grid.metric) for setting in settings]
+def _means(grid: ThreatGrid, row: str, places: Iterable[tuple[float, Threat | None]]) -> list[float]:
+    """The worst means of a row at each share, under a threat or any."""
+    return [grid.results.mean(grid.worst(row, *place), grid.metric) for place in places]
 
 
 def _plot_by_attack(grid: ThreatGrid) -> "Figure":
-    columns = [*(["No attack"] if grid.clean else []), *(threat_name(*threat) for threat in grid.threats), "Worst"]
-    rows = _by_robustness(grid)
+    rows, clean = _by_robustness(grid), [share for share in grid.shares if not share]
+    columns = [*("No attack" for _ in clean), *(threat_name(*threat) for threat in grid.threats), "Worst"]
     panels = {}
-    for share in grid.shares:
-        table = []
-        for row in rows:
-            clean = [grid.clean.get(row)] if grid.clean else []
-            attacked = (grid.worst(row, share, threat) for threat in grid.threats)
-            table.append(_means(grid, (*clean, *attacked, grid.worst(row, share))))
-        panels[f"{percent(share)} of the clients"] = np.asarray(table)
+    for share in filter(None, grid.shares):
+        places = [*((zero, None) for zero in clean), *((share, threat) for threat in (*grid.threats, None))]
+        table = np.asarray([_means(grid, row, places) for row in rows])
+        panels[f"{percent(share)} of the clients"] = table
     return draw_heat_maps(panels, (rows, columns), ("Rule", "Attack"), grid.metric, grid.when)
 
 
 def _plot_worst(grid: ThreatGrid) -> "Figure":
-    rows = _by_robustness(grid)
-    columns = [percent(share) for share in ([0.0] if grid.clean else []) + grid.shares]
-    table = np.asarray([_means(grid, grid.worst_by_share(row)) for row in rows])
+    rows, columns = _by_robustness(grid), list(map(percent, grid.shares))
+    table = np.asarray([_means(grid, row, [(share, None) for share in grid.shares]) for row in rows])
     panels = {f"Worst of {len(grid.threats)} attacks": table}
     return draw_heat_maps(panels, (rows, columns), ("Rule", SHARE), grid.metric, grid.when)
 

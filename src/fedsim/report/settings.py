@@ -35,7 +35,7 @@ class Scenario(NamedTuple):
 
     @property
     def is_clean(self) -> bool:
-        return self.threat.corruption == "none" and not self.fraction and self.threat.attack_fraction is None
+        return not self.share
 
     @property
     def share(self) -> float:

@@ -18,39 +18,31 @@ MAX_COLUMNS = 9  # of a table in a terminal
 
 
 class ThreatGrid(NamedTuple):
-    """The settings of a data set by row, by threat and by the share of corrupted or malicious clients.
+    """The settings of a data set by row and by the share of corrupted or malicious clients.
 
     If keys of the data were swept, those with one value of each.
     """
 
     results: Results
+    data: str
     data_values: SweptValues
-    metric: Metric
     rules: dict[str, str]  # of each row, in their order
     threats: list[Threat]
-    shares: list[float]
-    attacked: list[Setting]
-    # Several if the corrupted clients attack in one, and malicious clients of their own in another.
-    settings: dict[tuple[str, Threat, float], list[Setting]]
-    clean: dict[str, Setting]  # by row
+    shares: list[float]  # ascending; 0: clean
+    settings: dict[tuple[str, float], list[Setting]]  # by row and share
 
     @property
-    def data(self) -> str:
-        return self.attacked[0].data
+    def metric(self) -> Metric:
+        return self.results.metric(self.data)
 
     @property
     def when(self) -> str:
-        return final_text(self.attacked, self.results.final)
+        return final_text(chain.from_iterable(self.settings.values()), self.results.final)
 
-    def worst(self, row: str, share: float, *threats: Threat) -> Setting | None:
-        """The setting of the worst mean at this share, under any of the `threats`, or of all."""
-        settings = (self.settings.get((row, threat, share), []) for threat in threats or self.threats)
-        return self.results.worst(chain.from_iterable(settings), self.metric)
-
-    def worst_by_share(self, row: str) -> list[Setting | None]:
-        """The clean setting, if any row has one, and the worst at each share."""
-        clean = [self.clean.get(row)] if self.clean else []
-        return clean + [self.worst(row, share) for share in self.shares]
+    def worst(self, row: str, share: float, threat: Threat | None = None) -> Setting | None:
+        """The setting of the worst mean at this share, under the `threat`, or under any."""
+        settings = self.settings.get((row, share), [])
+        return self.results.worst((s for s in settings if threat in (None, s.scenario.threat_kind)), self.metric)
 
 
 def threat_grids(results: Results) -> list[ThreatGrid]:
@@ -60,18 +52,14 @@ def threat_grids(results: Results) -> list[ThreatGrid]:
     for setting in results.settings:
         by_data.setdefault((setting.data, setting.scenario.data_values), []).append(setting)
     grids = []
-    for (data, values), of_data in by_data.items():
-        attacked = [setting for setting in of_data if not setting.scenario.is_clean]
-        threats = list(dict.fromkeys(setting.scenario.threat_kind for setting in attacked))
-        shares = sorted({setting.scenario.share for setting in attacked})
-        settings: dict[tuple[str, Threat, float], list[Setting]] = {}
-        for s in attacked:
-            settings.setdefault((names[s], s.scenario.threat_kind, s.scenario.share), []).append(s)
-        clean = {names[setting]: setting for setting in of_data if setting.scenario.is_clean}
+    for place, of_data in by_data.items():
+        threats = dict.fromkeys(s.scenario.threat_kind for s in of_data if not s.scenario.is_clean)
+        settings: dict[tuple[str, float], list[Setting]] = {}
+        for setting in of_data:
+            settings.setdefault((names[setting], setting.scenario.share), []).append(setting)
         rules = ordered_rows((setting, names[setting]) for setting in of_data)
-        grids.append(
-            ThreatGrid(results, values, results.metric(data), rules, threats, shares, attacked, settings, clean)
-        )
+        shares = sorted({share for _, share in settings})
+        grids.append(ThreatGrid(results, *place, rules, list(threats), shares, settings))
     return [grid for grid in grids if len(grid.threats) >= MIN_THREATS]
 
 
@@ -82,12 +70,13 @@ def worst_tables(results: Results) -> list[Table]:
 
 def _table(grid: ThreatGrid) -> Table:
     results, metric, threats = grid.results, grid.metric, grid.threats
-    columns = [*([Column("Clean")] if grid.clean else []), *(Column("Worst", percent(share)) for share in grid.shares)]
+    columns = [Column("Worst", percent(share)) if share else Column("Clean") for share in grid.shares]
     number = lambda setting: None if setting is None else final_number(results, setting, metric)
-    rows = [Row(row, tuple(map(number, grid.worst_by_share(row))), rule) for row, rule in grid.rules.items()]
+    numbers = lambda row: tuple(number(grid.worst(row, share)) for share in grid.shares)
+    rows = [Row(row, numbers(row), rule) for row, rule in grid.rules.items()]
     where = f", {format_values(grid.data_values)}" if grid.data_values else ""
     kinds = ("; " if any(threat.values for threat in threats) else ", ").join(threat_name(*t) for t in threats)
-    over = draws_text(setting.draws for setting in grid.attacked)
+    over = draws_text(setting.draws for setting in chain.from_iterable(grid.settings.values()))
     table = Table(
         f"{metric.label} {grid.when}, worst of {len(threats)}{where}",
         tuple(columns),
