@@ -1,11 +1,13 @@
 """A published number beside runs: the difference in pooled standard deviations, and a verdict."""
 
 import math
-from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
+from fedsim.config.sections import NonNegativeFloat, PositiveInt
 from fedsim.errors import ConfigError
 
 AGREES, NEAR, DIFFERS = "agrees", "near", "differs"
@@ -16,23 +18,19 @@ MAX_NEAR_POINTS = 2.0
 class Published(NamedTuple):
     """A mean over runs that others have made."""
 
-    mean: float
-    std: float | None  # sample standard deviation over the runs; None: not known, as of a single run
-    num_runs: int | None = None  # None: as many as are compared with it
-    rounding: float = 0.0  # half a unit of the mean's last digit
+    mean: Annotated[float, Meta(ge=-1e30, le=1e30)]
+    std: NonNegativeFloat | None  # sample standard deviation over the runs; None: not known, as of a single run
+    num_runs: PositiveInt | None = None  # None: as many as are compared with it
+    rounding: NonNegativeFloat = 0.0  # half a unit of the mean's last digit
 
     @classmethod
     def parse(cls, reference: Any) -> "Published":
-        """From the `reference` of a claim. Raises `ConfigError` if that is no such tuple."""
-        match reference:
-            case (_, _, *rest) if len(rest) <= 2:
-                mean, std, num_runs, rounding = found = cls(*reference)
-                is_count = isinstance(num_runs, Integral) and _is_number(num_runs, 1)
-                has_std, has_count = std is None or _is_number(std, 0), num_runs is None or is_count
-                if _is_number(mean) and has_std and has_count and _is_number(rounding, 0):
-                    return found
-        form = "(mean, standard deviation, number of runs, rounding), the second and third None if not known"
-        raise ConfigError(f"reference: must be {form}, got {reference!r}")
+        """From the `reference` of a claim, with numbers of Python or NumPy. Raises `ConfigError` for anything else."""
+        try:
+            return msgspec.convert([n.item() if isinstance(n, np.generic) else n for n in reference], cls)
+        except (TypeError, msgspec.ValidationError) as error:
+            form = "(mean, standard deviation, number of runs, rounding), the second and third None if not known"
+            raise ConfigError(f"reference: must be {form}, got {reference!r}") from error
 
     def __str__(self) -> str:
         """For example "93.20 ± 0.21"."""
@@ -87,9 +85,3 @@ def mean_of_runs(values: np.ndarray) -> Published:
     """The mean of `values` [P], and their standard deviation if there are several."""
     std = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return Published(float(values.mean()), std, len(values))
-
-
-def _is_number(value: Any, least: float = -math.inf) -> bool:
-    """Whether this is a finite number, of Python or NumPy, that is at least `least`."""
-    is_real = isinstance(value, Real) and not isinstance(value, bool)
-    return is_real and math.isfinite(value) and bool(value >= least)
