@@ -43,13 +43,12 @@ def contents(results: Results) -> Json:
     metrics = [*curved, *(metric for metric in DETECTION if results.detection[metric.column].count())]
     columns = zip(commands(results), setting_tomls(results), client_weights(results), strict=True)
     max_evaluations = max(MAX_NUMBERS // (3 * len(curved) * len(settings)), 10)
+    curves = {m.name: over_rounds(results.table, m).partition_by("setting", as_dict=True) for m in curved}
     described = [
-        _describe(results, setting, names[setting], metrics, max_evaluations)
-        | {"command": command, "toml": toml, "weights": weights}
+        _describe(results, setting, metrics, curves, max_evaluations)
+        | {"row": names[setting], "command": command, "toml": toml, "weights": weights}
         for setting, (command, toml, weights) in zip(settings, columns, strict=True)
     ]
-    for metric in curved:
-        _add_curves(described, results, metric)
     for entry in described:
         parts = entry["data"] if len(data) > 1 else "", entry["threat"], entry["share"]
         entry["scenario"] = " ".join(filter(None, parts))
@@ -87,11 +86,16 @@ def _data(setting: Setting) -> str:
     return ", ".join(filter(None, (data_name(setting.data), format_values(setting.scenario.data_values))))
 
 
-def _describe(results: Results, setting: Setting, row: str, metrics: Sequence[Metric], max_evaluations: int) -> Json:
+def _describe(
+    results: Results, setting: Setting, metrics: Sequence[Metric], curves: Json, max_evaluations: int
+) -> Json:
+    """A setting; its `curves` (by metric and setting) are means, with the lowest and highest if it has several runs."""
     positions = np.linspace(0, len(setting.rounds) - 1, max_evaluations)
     shown = [setting.rounds[position] for position in sorted({*np.rint(positions).astype(int)})]
+    names = ("mean", "low", "high") if len(setting.runs) > 1 else ("mean",)
+    points = {key: of[setting.position,].filter(col("round").is_in(shown)) for key, of in curves.items()}
+    four_digits = lambda number: None if number is None else float(f"{number:.4g}")
     return {
-        "row": row,
         "data": _data(setting),
         "threat": _threat(setting),
         "share": "" if setting.scenario.is_clean else percent(setting.scenario.share),
@@ -101,7 +105,7 @@ def _describe(results: Results, setting: Setting, row: str, metrics: Sequence[Me
         "rounds": shown,
         "evaluations": len(setting.rounds),
         "final": {metric.name: _final(results.number(setting, metric), metric) for metric in metrics},
-        "curves": {},
+        "curves": {key: [list(map(four_digits, of[name])) for name in names] for key, of in points.items()},
     }
 
 
@@ -112,19 +116,8 @@ def _final(number: Json, metric: Metric) -> Json:
     in_full = lambda number, digits: f"{number:.1e}" if number >= MAX_LONG else f"{number:.{digits}f}"
     text = lambda digits: ("" if center is None else in_full(center, digits)) + mark
     spread = lambda digits: "" if deviation is None else f"± {in_full(deviation, digits)}"
-    few, all_digits = metric.digits - 1, metric.digits
-    exact = f"{text(all_digits)} {spread(all_digits)}".strip()
+    few, exact = metric.digits - 1, f"{text(metric.digits)} {spread(metric.digits)}".strip()
     return {"mean": center, "short": text(few), "deviation": spread(few), "text": exact}
-
-
-def _add_curves(described: Sequence[Json], results: Results, metric: Metric) -> None:
-    """Mean, lowest and highest over rounds, with four digits; the mean alone of one split or seed."""
-    digits = lambda number: None if number is None else float(f"{number:.4g}")
-    of_settings = over_rounds(results.table, metric).partition_by("setting", as_dict=True)
-    for entry, setting in zip(described, results.settings, strict=True):
-        rows = of_settings[setting.position,].filter(col("round").is_in(entry["rounds"]))
-        names = ("mean", "low", "high") if len(setting.runs) > 1 else ("mean",)
-        entry["curves"][metric.name] = [list(map(digits, rows[name])) for name in names]
 
 
 def _worst(described: Sequence[Json], metric: Metric, results: Results) -> list[Json]:
