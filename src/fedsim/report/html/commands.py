@@ -1,31 +1,28 @@
 """A command and a configuration for each setting, which run it again."""
 
 import shlex
-from pathlib import Path
-from typing import Any
+from itertools import chain
 
 from fedsim.config.fields import DEFAULTS
 from fedsim.config.roles import NOT_IN_IDS
 from fedsim.config.values import format_word, to_toml
-from fedsim.report.keys import Run, applies, hashable, is_shared_f, section
+from fedsim.report.keys import applies, hashable, is_shared_f, section
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.runs.differences import flatten_tables
-from fedsim.runs.folder import RunFolder
-
-Table = dict[str, Any]
 
 
 def commands(results: Results) -> list[str]:
     """For each setting, the command that runs it, from the latest configuration of its folder; empty if none can."""
-    configs = {folder: _latest(folder) for folder in results.folders}
+    latest = {folder: next(iter(folder.read_configs().items()), None) for folder in results.folders}
     lines = []
     for setting in results.settings:
         folder, run = results.sources[setting.runs[0]]
-        if (latest := configs[folder]) is None:
+        if (stored := latest[folder]) is None:
             lines.append("")
             continue
-        config, (path, values, swept) = run.keys, latest
+        config, (path, tables) = run.keys, stored
+        values, swept = flatten_tables(tables), {*chain.from_iterable(map(flatten_tables, tables.get("sweep", [])))}
         first, *others = draw_blocks(setting)
         unchanged = {key for key in config if hashable(values.get(key, DEFAULTS.get(key))) == config[key]}
         given = (unchanged - swept) | NOT_IN_IDS | first.keys()
@@ -40,13 +37,6 @@ def commands(results: Results) -> list[str]:
     return lines
 
 
-def _latest(folder: RunFolder) -> tuple[Path, Table, set[str]] | None:
-    """The folder's latest configuration: its file, its values by dotted key, and the keys that it sweeps."""
-    for path, tables in folder.read_configs().items():
-        return path, flatten_tables(tables), {key for block in tables.get("sweep", []) for key in flatten_tables(block)}
-    return None
-
-
 def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
     """The setting's splits and seeds as blocks of a sweep: one if all splits have the same seeds, else one a split."""
     seeds = {split: [seed for of, seed in setting.draws if of == split] for split in dict.fromkeys(setting.splits)}
@@ -58,11 +48,9 @@ def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
 
 def setting_tomls(results: Results) -> list[str]:
     """For each setting, its runs as one TOML file."""
-    named = {"name": results.name}
-    return [_toml(results.sources[setting.runs[0]][1].keys | named, setting) for setting in results.settings]
-
-
-def _toml(config: Run, setting: Setting) -> str:
-    blocks = draw_blocks(setting)
-    keys = sorted((key for key, value in config.items() if value is not None and key not in blocks[0]), key=section)
-    return to_toml({key: config[key] for key in keys}, blocks)
+    texts = []
+    for setting in results.settings:
+        config, blocks = results.sources[setting.runs[0]][1].keys | {"name": results.name}, draw_blocks(setting)
+        keys = sorted((key for key, value in config.items() if value is not None and key not in blocks[0]), key=section)
+        texts.append(to_toml({key: config[key] for key in keys}, blocks))
+    return texts
