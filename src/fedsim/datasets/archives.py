@@ -27,7 +27,7 @@ def list_files(source: Path, archives: str, folders: str) -> Files:
     files themselves, or with folders of them that match `folders`. Raises `DataError` if an archive is broken.
     """
     paths = [source] if source.is_file() else sorted(source.glob(archives))
-    directories = [] if source.is_file() else [source, *source.glob(folders)]
+    directories = [] if source.is_file() else [source, *source.glob(f"{folders}/")]
     files = {path.name: path.read_bytes for folder in directories for path in folder.iterdir() if path.is_file()}
     for archive in paths:
         try:
