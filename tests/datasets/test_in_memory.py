@@ -7,7 +7,6 @@ import pytest
 
 import fedsim
 from fedsim.cli.main import main
-from fedsim.datasets import canonical
 from fedsim.engine import make_plan
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
@@ -128,19 +127,7 @@ def test_files_without_a_test_set_are_split_by_the_configuration(tmp_path):
         make_plan(fedsim.load(TABLES, data__test_fraction=0.5))
 
 
-def test_data_in_memory_are_checked_once(monkeypatch):
-    """Each array is read once for values that are not finite, until the data set is partitioned."""
-    checked, right = [], canonical.all_finite
-    monkeypatch.setattr(canonical, "all_finite", lambda array: checked.append(array.shape) or right(array))
-    rng = np.random.default_rng(0)
-    dataset = fedsim.from_arrays(rng.random((30, 4)), rng.integers(0, 3, 30), np.repeat(np.arange(6), 5))
-    keys = {"data__num_clients": 3, "data__partition": "iid", "data__num_train": 12}
-    experiment = fedsim.load({"server": {"cohort_size": 2}}, data=dataset, **keys)
-    assert len(load_dataset(experiment.runs()[0], dataset).train.y) == 12
-    assert checked == [(30, 4), (30,)]
-
-
-def test_changed_data_are_checked_again():
+def test_changed_data_are_checked():
     dataset = fedsim.from_arrays(np.eye(20), np.arange(20) % 2, np.repeat(np.arange(4), 5))
     broken = replace(dataset, train=dataset.train._replace(x=np.full_like(dataset.train.x, np.nan)))
     experiment = fedsim.load({"server": {"cohort_size": 2}}, data=broken)

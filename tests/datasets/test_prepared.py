@@ -87,7 +87,7 @@ def test_a_cached_set_is_the_decoded_one(tmp_path, data_dirs):
     np.testing.assert_equal(vars(read), vars(raw))
     assert isinstance(read.x, np.memmap)
     assert not read.x.flags.writeable
-    assert (read.notes, read.is_checked, read.test_client_ids) == (("odd",), False, None)
+    assert (read.notes, read.test_client_ids) == (("odd",), None)
     assert {path.stem for path in data_dirs[1].glob("*/*.npy")} == {"x", "y", "x_test", "y_test", *arrays}
 
 

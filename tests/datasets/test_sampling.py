@@ -109,12 +109,6 @@ def test_multiple_labels_are_kept_together():
         np.testing.assert_allclose(y, raw.y[x[:, 0].astype(int)], rtol=1e-6)
 
 
-def test_inconsistent_arrays_raise_before_sampling():
-    raw = replace(make_raw([6, 4]), client_ids=np.zeros(20, int))
-    with pytest.raises(DataError, match="10 training examples but 20 client ids"):
-        draw(raw)
-
-
 def test_sample_clients_keep_all_examples_and_depend_on_the_seed():
     raw = make_raw([5, 6, 7, 8, 9], [1, 2, 3, 4, 5])
     got = draw(raw, sample_clients=2)
@@ -169,6 +163,8 @@ def test_impossible_samples_raise():
         draw(make_raw([1, 1]))
     with pytest.raises(DataError, match=r"no client is left .*; raise data\.sample_fraction"):
         draw(make_raw([4, 4]), sample_fraction=0.01)
+    with pytest.raises(DataError, match=r"no client is left .*; give test examples, or clients with more examples"):
+        draw(make_raw([4, 0], [0, 4]), sample_clients=1)
     with pytest.raises(ConfigError, match=r"data\.max_examples: "):
         make_plan(parse("data.max_examples = 3"))
 

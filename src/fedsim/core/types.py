@@ -4,7 +4,7 @@ Axes: `N` clients, `M` training examples of all clients, `K` clients of one roun
 examples. NamedTuples are pytrees of (possibly traced) arrays; frozen dataclasses are static, unless registered.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 import jax
@@ -111,8 +111,6 @@ class FederatedDataset:
     """Name of each class; empty if they have none."""
     notes: tuple[str, ...] = ()
     """Remarks for the user about usable but unusual data."""
-    is_checked: bool = field(default=False, init=False)
-    """Whether these examples are known to be finite numbers that fit together, as those of `fedsim.from_arrays`."""
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.spec.shape))

@@ -24,7 +24,7 @@ from fedsim.errors import LOAD_ERRORS
 
 VERSION = 3  # of the format
 ARRAYS = tuple(f.name for f in fields(RawDataset) if f.type in (np.ndarray, np.ndarray | None))
-OTHERS = tuple(f.name for f in fields(RawDataset) if f.init and f.name not in ARRAYS)
+OTHERS = tuple(f.name for f in fields(RawDataset) if f.name not in ARRAYS)
 
 
 def directory() -> Path:

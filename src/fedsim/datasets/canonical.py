@@ -7,7 +7,7 @@ import numpy as np
 
 from fedsim.core.types import InputKind
 from fedsim.datasets.portions import all_finite, convert, value_range
-from fedsim.datasets.raw import RawDataset, mark_checked
+from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.scales import scale_images
 from fedsim.errors import DataError, reason
 
@@ -20,15 +20,10 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
 
     Classes [M, 1], which columns of data frames are, become [M]. Images of whole numbers from 0 to 255 become uint8,
     and uint16 images floats in [0, 1]. Raises `DataError` if arrays do not fit together, or have wrong shapes, types,
-    labels, masked values or values that are not finite, or if `needs_test` and there is no test set. Examples that were
-    checked before are taken as they are.
+    labels, masked values or values that are not finite, or if `needs_test` and there is no test set.
     """
     if not isinstance(raw, RawDataset):
         raise DataError(f"data.name: must return a fedsim.datasets.RawDataset, got {type(raw).__name__}")
-    if raw.is_checked:
-        _require(raw, len(raw.y), "no training examples")
-        _require(raw, len(raw.y_test) or not needs_test, "no test examples")
-        return raw
     _require(raw, raw.inputs in get_args(InputKind), f'inputs must be "image", "text" or "vector", got "{raw.inputs}"')
     bounds = f"0 (the targets are numbers) to {MAX_CLASSES:,}"
     _require(raw, 0 <= raw.num_classes <= MAX_CLASSES, f"num_classes must be {bounds}, got {raw.num_classes:,}")
@@ -49,7 +44,7 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
         shapes = train.shape[1:], test.shape[1:]
         _require(raw, shapes[0] == shapes[1], f"training {what} are {shapes[0]}, but test {what} are {shapes[1]}")
     _require(raw, x.dtype == x_test.dtype, f"training inputs are {x.dtype}, but test inputs are {x_test.dtype}")
-    return mark_checked(raw)
+    return raw
 
 
 def as_array(name: str, what: str, values: Any) -> np.ndarray:

@@ -1,12 +1,13 @@
 """Builds a `FederatedDataset` from a `RawDataset` and a partition of its training examples."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedsim.core.types import ClientData, FederatedDataset
 from fedsim.datasets.portions import all_finite, convert, portions, sorting, take
-from fedsim.datasets.raw import Partition, RawDataset, derive, mark_checked
+from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 
 MAX_EXAMPLES = 2**31 - 1  # offsets, and sums of sizes on a device, are int32
@@ -33,7 +34,7 @@ def make_federated_dataset(
     if isinstance(partition, Partition):
         x = raw.x if partition.x is None else _check_inputs(raw, np.asarray(partition.x))
         examples = None if partition.examples is None else _check_positions(raw, np.asarray(partition.examples))
-        raw, partition = derive(raw, x=x), partition.client_ids
+        raw, partition = replace(raw, x=x), partition.client_ids
     num_train = len(raw.y if examples is None else examples)
     for part, num_examples in (("training", num_train), ("test", len(raw.y_test))):
         if num_examples > MAX_EXAMPLES:
@@ -67,8 +68,7 @@ def make_federated_dataset(
     }
     data = ClientData(**train), raw.x_test, convert(raw.y_test, dtype), raw.num_classes, raw.inputs, test_client_ids
     classes = () if raw.label_names is None else tuple(map(str, raw.label_names))
-    dataset = FederatedDataset(raw.name, *data, client_names=client_names, label_names=classes, notes=raw.notes)
-    return mark_checked(dataset, raw.is_checked)
+    return FederatedDataset(raw.name, *data, client_names=client_names, label_names=classes, notes=raw.notes)
 
 
 def to_raw(dataset: FederatedDataset) -> RawDataset:
@@ -80,8 +80,7 @@ def to_raw(dataset: FederatedDataset) -> RawDataset:
     test = dataset.x_test, dataset.y_test
     clients, classes = (np.asarray(names) if names else None for names in (dataset.client_names, dataset.label_names))
     ids = client_ids, dataset.test_clients
-    raw = RawDataset(dataset.name, x, y, *test, *labels, *ids, clients, classes, dataset.notes)
-    return mark_checked(raw, dataset.is_checked)
+    return RawDataset(dataset.name, x, y, *test, *labels, *ids, clients, classes, dataset.notes)
 
 
 def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:

@@ -1,11 +1,11 @@
 """Data sets before they are partitioned among clients, and the signatures of what loads and partitions them."""
 
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from fedsim.core.types import FederatedDataset, InputKind
+from fedsim.core.types import InputKind
 from fedsim.datasets.portions import take
 
 
@@ -40,11 +40,6 @@ class RawDataset:
     """Remarks for the user about usable but unusual data."""
     are_windows: bool = True
     """Whether texts are windows of longer ones, so that neighbors overlap."""
-    is_checked: bool = field(default=False, init=False)
-    """Whether `canonicalize` has checked these examples, or those that they were selected from."""
-
-
-Dataset = TypeVar("Dataset", RawDataset, FederatedDataset)
 
 
 class Partition(NamedTuple):
@@ -75,23 +70,12 @@ class PartitionFunction(Protocol):
         """
 
 
-def mark_checked(dataset: Dataset, is_checked: bool = True) -> Dataset:
-    """The new `dataset`, marked as checked or not; `dataclasses.replace` drops the mark."""
-    object.__setattr__(dataset, "is_checked", is_checked)
-    return dataset
-
-
-def derive(raw: RawDataset, **changes: Any) -> RawDataset:
-    """`raw` with changes that need no check."""
-    return mark_checked(replace(raw, **changes), raw.is_checked)
-
-
 def select_examples(raw: RawDataset, train: np.ndarray | slice, test: np.ndarray | slice) -> RawDataset:
     """`raw` with its training examples at the positions `train` and its test examples at `test`, in that order.
 
     Positions copy the examples, slices do not.
     """
-    return derive(
+    return replace(
         raw,
         x=take(raw.x, train),
         y=take(raw.y, train),

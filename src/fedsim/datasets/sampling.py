@@ -3,14 +3,14 @@
 S. Caldas et al.: "LEAF: A Benchmark for Federated Settings", 2018, https://arxiv.org/abs/1812.01097
 """
 
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 
 from fedsim.config.sections import DataConfig
-from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.portions import empty, floor_fraction, index_type, portions
-from fedsim.datasets.raw import RawDataset, derive, select_examples
+from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.errors import DataError
 
 DEFAULT_TEST_FRACTION = 0.2
@@ -34,7 +34,6 @@ def subsample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> 
         )
     if has_test and config.num_train is None and config.num_test is None:
         return raw
-    raw = canonicalize(raw, needs_test=False)
     raw = raw if has_test else split_test(raw, config.test_fraction, rng)
     name = raw.name if config.long_tail == 1 else f"{raw.name} that data.long_tail = {config.long_tail:g} keeps"
     train = _draw_examples(name, "num_train", config.num_train, len(raw.y), rng)
@@ -49,9 +48,9 @@ def split_test(raw: RawDataset, fraction: float | None, rng: np.random.Generator
     """
     is_natural = raw.client_ids is not None
     client_ids = raw.client_ids if is_natural else np.zeros(len(raw.y), np.int32)
-    raw = derive(raw, client_ids=client_ids, test_client_ids=None)
+    raw = replace(raw, client_ids=client_ids, test_client_ids=None)
     split = sample_clients(raw, DataConfig(test_fraction=fraction), rng)
-    return split if is_natural else derive(split, client_ids=None, test_client_ids=None)
+    return split if is_natural else replace(split, client_ids=None, test_client_ids=None)
 
 
 def _draw_examples(
@@ -95,8 +94,6 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
     is_capped = config.max_examples is not None or config.max_test_examples is not None
     if raw.client_ids is None or not (needs_split or is_sampled or is_capped):
         return raw
-    raw = canonicalize(raw, needs_test=False)
-    assert raw.client_ids is not None
     if raw.test_client_ids is None and len(raw.y_test) and needs_split:
         raise DataError(
             f"data.test_fraction: must be left out for {raw.name}, whose test examples belong to no clients, got "
@@ -107,7 +104,7 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
         test_ids = np.full(len(raw.y_test), NO_CLIENT, np.int32)
     client_ids = np.concatenate([raw.client_ids, test_ids]) if len(test_ids) else raw.client_ids
     selected, selected_test = _select(raw, client_ids, needs_split, config, rng)
-    if len(selected) == 0:
+    if len(selected) == 0 or len(selected_test) == 0:
         remedy = "give test examples, or clients with more examples"
         remedy = "raise data.sample_fraction" if config.sample_fraction < 1 else remedy
         raise DataError(f"{raw.name}: no client is left with training and test examples; {remedy}")
@@ -116,7 +113,7 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
     if needs_split and num_left < num_clients and not is_sampled:
         count = f"{num_clients - num_left} of {num_clients} clients"
         notes += (f"{raw.name}: {count} are left out: they have too few examples for training and test examples",)
-    return derive(
+    return replace(
         raw,
         x=_take(raw.x, raw.x_test, selected),
         y=_take(raw.y, raw.y_test, selected),
