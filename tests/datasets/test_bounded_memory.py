@@ -166,14 +166,6 @@ def test_no_room_for_a_copy_is_one_line(monkeypatch):
         portions.empty((2**50,), np.uint8)
 
 
-@pytest.mark.parametrize("ids", [[3, 3, 5, 9], [5, 3, 9, 3], ["b", "a"], []])
-def test_renumbering_equals_unique(ids):
-    for result, expected in zip(
-        portions.renumber(np.asarray(ids)), np.unique(np.asarray(ids), return_inverse=True), strict=True
-    ):
-        np.testing.assert_array_equal(result, expected)
-
-
 @pytest.mark.usefixtures("small_portions")
 def test_a_spool_is_the_concatenation_of_its_parts():
     parts = [np.arange(6 * n, dtype=np.int16).reshape(n, 3, 2)[:, ::-1] for n in (20, 0, 1)]

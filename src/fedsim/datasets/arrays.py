@@ -15,7 +15,7 @@ from fedsim.datasets.canonical import as_array, canonicalize, count_classes
 from fedsim.datasets.client_ids import name_remarks, number_clients
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import describe_natural_clients
-from fedsim.datasets.portions import is_whole, renumber
+from fedsim.datasets.portions import is_whole
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
 
@@ -92,7 +92,7 @@ def federate(raw: RawDataset, test_fraction: float, seed: int, needs_test: bool 
             raise DataError(f"test_fraction: must be between 0 and 1, got {test_fraction!r}")
         raw = split_test(raw, test_fraction, np.random.default_rng([seed, 2]))  # as data.seed does
     client_ids = np.zeros(len(raw.y), np.int32) if raw.client_ids is None else raw.client_ids
-    return make_federated_dataset(raw, renumber(client_ids)[1], *describe_natural_clients(raw))
+    return make_federated_dataset(raw, np.unique(client_ids, return_inverse=True)[1], *describe_natural_clients(raw))
 
 
 def read(path: Path) -> RawDataset:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fedsim.datasets.canonical import as_array, squeeze
-from fedsim.datasets.portions import renumber
 from fedsim.errors import DataError
 
 NO_NAME = "NaN, None or a blank text"
@@ -42,7 +41,7 @@ def number_clients(name: str, parts: Sequence[Any]) -> tuple[np.ndarray, list[np
     try:
         if len(kinds) > 1:
             raise TypeError
-        names, positions = renumber(ids)
+        names, positions = np.unique(ids, return_inverse=True)
     except TypeError:  # they have no order
         found = " and ".join(sorted(kinds))
         raise DataError(f"{name}: client ids must be all texts, or all numbers, got {found}; convert them") from None

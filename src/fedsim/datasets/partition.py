@@ -5,7 +5,6 @@ All are `PartitionFunction`s and run on the host. Others are in `dirichlet`, `la
 
 import numpy as np
 
-from fedsim.datasets.portions import renumber
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
 
@@ -43,7 +42,7 @@ def natural(raw: RawDataset, num_clients: int, rng: np.random.Generator) -> np.n
             f'data.partition: must not be "natural" for {raw.name}, which has no natural clients; use "iid" or '
             '"dirichlet"'
         )
-    return renumber(raw.client_ids)[1]
+    return np.unique(raw.client_ids, return_inverse=True)[1]
 
 
 def describe_natural_clients(raw: RawDataset) -> tuple[np.ndarray | None, tuple[str, ...]]:
@@ -54,7 +53,7 @@ def describe_natural_clients(raw: RawDataset) -> tuple[np.ndarray | None, tuple[
     """
     if raw.client_ids is None:
         return None, ()
-    ids, test_clients = renumber(raw.client_ids)[0], None
+    ids, test_clients = np.unique(raw.client_ids), None
     if raw.test_client_ids is not None:
         ids = np.append(ids, np.setdiff1d(raw.test_client_ids, ids))
         order = np.argsort(ids)

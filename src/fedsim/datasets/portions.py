@@ -111,22 +111,6 @@ def value_range(array: np.ndarray) -> tuple[Any, Any]:
     return min(lows, default=0), max(highs, default=0)
 
 
-def index_type(length: int) -> type[np.signedinteger]:
-    """The shorter type of integers that count to `length`: positions of many small examples take memory, too."""
-    return np.int32 if length < 2**31 else np.int64
-
-
-def renumber(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct `ids` [C], sorted, and the position among them of each of `ids` [M]; fast for sorted ids."""
-    if len(ids) == 0 or not np.all(ids[1:] >= ids[:-1]):
-        distinct, numbers = np.unique(ids, return_inverse=True)
-        return distinct, numbers
-    is_first = np.concatenate([[True], ids[1:] != ids[:-1]])
-    numbers = np.cumsum(is_first, dtype=index_type(len(ids)))
-    numbers -= 1
-    return ids[is_first], numbers
-
-
 class Spool:
     """Parts of an array [M, ...], such as the records of a file, whose number is known only at the end.
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fedsim.config.sections import DataConfig
-from fedsim.datasets.portions import empty, floor_fraction, index_type, portions
+from fedsim.datasets.portions import empty, floor_fraction, portions
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.errors import DataError
 
@@ -146,8 +146,7 @@ def _make_pools(client_ids: np.ndarray, first: int = 0) -> Pools:
         return {}
     order = np.argsort(client_ids, kind="stable")
     clients, starts = np.unique(client_ids[order], return_index=True)
-    order = (order + first).astype(index_type(first + len(order)))
-    return dict(zip(clients.tolist(), np.split(order, starts[1:]), strict=True))
+    return dict(zip(clients.tolist(), np.split(order + first, starts[1:]), strict=True))
 
 
 def _draw_clients(name: str, pools: Pools, config: DataConfig, rng: np.random.Generator) -> Pools:
