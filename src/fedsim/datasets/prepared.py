@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from fedsim.datasets.cache import cached
-from fedsim.datasets.natural_clients import ClientExamples, concatenate_clients
+from fedsim.datasets.natural_clients import concatenate_clients
 from fedsim.datasets.portions import Spool, take
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import ConfigError, DataError, import_extra, pip_install
@@ -126,19 +126,9 @@ def _read_records(builder: Any, split: str, num_at_once: int = 1) -> Iterator[An
 
 
 def _read_clients(name: str, builder: Any) -> RawDataset:
-    metadata = builder.info.metadata
-
-    def read_split(split: str) -> Iterator[ClientExamples]:
-        num_examples, expected = 0, metadata["num_examples"].get(split, 0)
-        for record in _read_records(builder, split):
-            x, y = record["x"], record["y"]
-            num_examples += min(len(x), len(y))
-            yield record["client_id"].decode(), x[: len(y)], y[: len(x)]
-        if num_examples != expected:
-            raise DataError(f"{builder.data_path}: must have {expected} {split} examples, got {num_examples}")
-
-    labels, inputs = metadata["label_names"], metadata["inputs"]
-    raw = concatenate_clients(name, read_split("train"), read_split("test"), inputs=inputs, num_classes=len(labels))
+    labels, inputs = (builder.info.metadata[key] for key in ("label_names", "inputs"))
+    read = lambda split: ((r["client_id"].decode(), r["x"], r["y"]) for r in _read_records(builder, split))
+    raw = concatenate_clients(name, read("train"), read("test"), inputs=inputs, num_classes=len(labels))
     return replace(raw, label_names=np.asarray(labels))
 
 
