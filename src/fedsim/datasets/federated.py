@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.core.types import ClientData, FederatedDataset
-from fedsim.datasets.portions import all_finite, convert, portions, sorting, take
+from fedsim.datasets.portions import all_finite, convert, sorting, take
 from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 
@@ -104,18 +104,16 @@ def _check_positions(raw: RawDataset, examples: np.ndarray) -> np.ndarray:
 
 def unseen_class_notes(dataset: FederatedDataset) -> list[str]:
     """A remark if at least 1 % of the test labels are classes that no client trains on."""
-    if not dataset.num_classes or not dataset.y_test.size:
+    if not dataset.num_classes:
         return []
-    num_classes = dataset.num_classes
-    unseen = np.where(_class_sizes(dataset.train.y, num_classes) == 0, _class_sizes(dataset.y_test, num_classes), 0)
-    if unseen.sum() < MIN_UNSEEN_FRACTION * dataset.y_test.size:
+    is_unseen = ~np.isin(dataset.y_test, dataset.train.y)
+    share, classes = is_unseen.mean(), np.unique(dataset.y_test[is_unseen])
+    if share < MIN_UNSEEN_FRACTION:
         return []
-    classes = np.flatnonzero(unseen)
-    names = dataset.label_names or range(num_classes)
+    names = dataset.label_names or range(dataset.num_classes)
     shown = ", ".join(str(names[number]) for number in classes[:MAX_SHOWN_CLASSES])
     shown += " ..." * (len(classes) > MAX_SHOWN_CLASSES)
-    percent = 100 * unseen.sum() / dataset.y_test.size
-    return [f"{dataset.name}: {percent:.3g} % of the test labels are classes that no client trains on: {shown}"]
+    return [f"{dataset.name}: {100 * share:.3g} % of the test labels are classes that no client trains on: {shown}"]
 
 
 def unseen_client_notes(dataset: FederatedDataset) -> list[str]:
@@ -125,9 +123,3 @@ def unseen_client_notes(dataset: FederatedDataset) -> list[str]:
         return []
     of_all = f"{unseen:,} of {len(dataset.y_test):,} test examples belong to clients without training examples"
     return [f"{dataset.name}: {of_all}; check test_client_ids if that is not meant"]
-
-
-def _class_sizes(labels: Any, num_classes: int) -> np.ndarray:
-    """Number of labels of each class."""
-    parts = (np.bincount(np.ravel(labels[portion]), minlength=num_classes) for portion in portions(labels))
-    return sum(parts, np.zeros(num_classes, np.int64))
