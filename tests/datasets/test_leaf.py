@@ -71,7 +71,7 @@ TEXT, VECTOR = {"x": ["abc"], "y": ["d"]}, {"x": [[0.5, 2.0, 3.0]], "y": [1]}
     ("files", "message"),
     [
         ({"a.json": {"a": VECTOR}, "a.json.gz": {"a": VECTOR}}, r"a\.json\.gz: repeats user a of a\.json"),
-        ({"a.json": {"a": TEXT, "b": VECTOR}}, "inputs must be of one kind, got text and vector"),
+        ({"a.json": {"a": TEXT, "b": VECTOR}}, "inputs must have one type, got int8 and float32 of client b"),
         ({"a.json": {"a": {"x": [], "y": []}}}, "no user has examples"),
     ],
 )
