@@ -3,12 +3,13 @@
 import csv
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedsim.cli.main import main
-from fedsim.datasets import arrays
+from fedsim.datasets import arrays, table
 from fedsim.datasets.huggingface import huggingface
 from fedsim.engine.environment import dataset_digest
 from fedsim.errors import ConfigError, DataError
@@ -124,6 +125,15 @@ def test_texts_in_an_npz_file(tmp_path):
     np.savez(tmp_path / "mine.npz", x=x, y=y, x_test=x, y_test=y, inputs="text")
     raw = arrays.arrays(0, path=str(tmp_path / "mine.npz"))
     assert (raw.inputs, raw.num_classes) == ("text", 0)
+
+
+def test_the_folder_that_one_is_in_has_a_name(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+    np.save("x.npy", np.zeros((4, 2)))
+    np.save("y.npy", np.asarray([0, 1, 0, 1]))
+    Path("rows.csv").write_text("a,y\n" + "1,u\n2,v\n" * 9)
+    assert arrays.arrays(0, path=".").name == table.table(0, path=".", label="y").name == "mine"
 
 
 FACTORIES = """

@@ -231,7 +231,7 @@ def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], Ra
             use = "one feature for each value (one-hot)" if kind == pl.String else "a number"
             use = f"left out, since it {problems[column]}" if column in problems else use
             print(f"{column or repr(column)}: {use}")
-    raw = canonicalize(columns.encode(path.name, rows, label, client, list(problems)), needs_test=False)
+    raw = canonicalize(columns.encode(path.absolute().name, rows, label, client, list(problems)), needs_test=False)
     for note in raw.notes:
         print(f"fedsim: note: {note}", file=sys.stderr)
     settings = {"path": data, "label": label, "client": client, "drop": list(problems)}

@@ -114,7 +114,7 @@ def read(path: Path) -> RawDataset:
                 what = "an integer" if name == "num_classes" else "a text"
                 raise DataError(f"{path}: {name} must be {what}, got {values[name].dtype} {values[name].shape}")
             values[name] = values[name].item()
-    return make_raw(path.stem, **values)
+    return make_raw(path.absolute().stem, **values)
 
 
 def _map_folder(folder: Path) -> dict[str, np.ndarray]:

@@ -55,7 +55,7 @@ def huggingface(
     loaded = _load(path, subset, train_split)
     if test_split != "test" and test_split not in loaded:
         raise DataError(f"huggingface.test_split: must be a split of {path} ({', '.join(loaded)}), got {test_split}")
-    name, used = Path(path).name, [train_split, *({test_split} & loaded.keys() - {train_split})]
+    name, used = Path(path).absolute().name, [train_split, *({test_split} & loaded.keys() - {train_split})]
     splits = {part: loaded[split] for part, split in zip(("train", "test"), used, strict=False)}
     notes = tuple(f"{name}: the split {split} is not used" for split in loaded if split not in used)
     if text and not label:

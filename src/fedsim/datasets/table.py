@@ -44,10 +44,10 @@ def table(
         if not value:
             raise ConfigError(f'table.{key}: must name {"a file" if key == "path" else "a column"}, got ""')
     file = Path(path).expanduser()
-    rows, index = read(file, label, client)
+    (rows, index), name = read(file, label, client), file.absolute().name
     if text:
-        return encode_texts(file.name, rows, text, label, client, window, tokenizer)
-    return encode(file.name, rows, label, client, drop, standardize, index)
+        return encode_texts(name, rows, text, label, client, window, tokenizer)
+    return encode(name, rows, label, client, drop, standardize, index)
 
 
 def from_pandas(
