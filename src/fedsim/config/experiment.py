@@ -49,19 +49,12 @@ class Experiment:
         """The name of the run folder."""
         return str(self.values.get("name", "fedsim"))
 
-    def points(self, convert: Callable[[str, Any], Any] = lambda key, value: value) -> Iterator[dict[str, Any]]:
-        """The points of all grids in the order of the blocks; the first key of a block varies slowest.
-
-        `convert(key, value)` is called once for each value.
-        """
+    def points(self) -> Iterator[dict[str, Any]]:
+        """The points of all grids in the order of the blocks; the first key of a block varies slowest."""
         for block in self.sweep or ({},):
             axes = {key: [value] for key, value in self.values.items() if key not in block} | block
-            converted = [
-                [(key, value if value == DEFAULT else convert(key, value)) for value in values]
-                for key, values in axes.items()
-            ]
-            for point in itertools.product(*converted):
-                yield {key: value for key, value in point if value != DEFAULT}
+            for point in itertools.product(*axes.values()):
+                yield {key: value for key, value in zip(axes, point, strict=True) if value != DEFAULT}
 
     def with_natural_clients(self) -> "Experiment":
         """The experiment with natural clients if it sets no partition, and its data name their clients.
@@ -92,7 +85,7 @@ class Experiment:
         """
         runs: dict[str, Config] = {}
         try:
-            for config in map(self.schema.resolve_converted, self.points(self.schema.convert)):
+            for config in map(self.schema.resolve, self.points()):
                 if lists_names(config) and (names := client_names(config)) is not None:
                     config = number_clients(config, names)
                 known = runs.setdefault(key := run_id(config), config)

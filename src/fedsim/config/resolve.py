@@ -94,11 +94,8 @@ class Schema:
         It has the settings of the components that it names, and keys without effect are at their defaults, so that
         equal runs compare equal. Raises `ConfigError` for an unknown key or a wrong value.
         """
-        return self.resolve_converted({name: self.convert(name, value) for name, value in values.items()})
-
-    def resolve_converted(self, values: dict[str, Any]) -> Config:
-        """As `resolve`, for values that have been converted."""
-        values = {key: value for key, value in values.items() if key != "name"}  # that of the experiment
+        converted = {key: self.convert(key, value) for key, value in values.items()}
+        values = {key: value for key, value in converted.items() if key != "name"}  # that of the experiment
         config = self._config(values)  # also with components without effect: an unknown name is an error
         if config.data.partition != "natural":
             check_clients(config, config.data.num_clients)
