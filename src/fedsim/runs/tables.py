@@ -146,59 +146,31 @@ def client_rows(
     `records` [S, rounds, K] end with `last_round`, None before the first round; `metrics` are those after it, [S] or
     client by client [S, C]. With `last_only` the rounds before it are left out.
     """
-    parts = []
+    ids = losses = weights = np.empty((len(runs), 1, 0), int)
     if records is not None:
-        first = -1 if last_only else 0
-        cohorts = _cohort_rows(last_round, records, alpha)
-        parts.append({name: column[:, first:].ravel() for name, column in cohorts.items()})
-    if alpha is not None:
-        cohort = np.empty((len(alpha), 0), int) if records is None else np.asarray(records.client_ids)[:, -1]
-        parts.append(_other_rows(last_round, cohort, alpha))
-    rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    position, client_id = rows.pop("position"), rows["client_id"]
-    after_last = rows["round"] == last_round
-    accuracy = np.where(after_last, _client_accuracy(metrics, clients.corrupted.shape)[position, client_id], np.nan)
+        kept = slice(-1 if last_only else None, None)
+        weights = np.where(records.valid, records.weights, np.nan)[:, kept]
+        ids, losses = np.asarray(records.client_ids)[:, kept], np.asarray(records.losses)[:, kept]
+    position, offset, _ = np.indices(ids.shape)
+    is_other = np.full(clients.corrupted.shape, alpha is not None)  # has a row, although not in the last cohort
+    np.put_along_axis(is_other, ids[:, -1], False, axis=1)
+    other_position, other_id = is_other.nonzero()
+    missing = np.full(len(other_id), np.nan, np.float32)
+    join = lambda cohorts, others: np.concatenate([np.ravel(cohorts), others])
+    position, client_id = join(position, other_position), join(ids, other_id)
+    round_ = join(last_round + 1 - ids.shape[1] + offset, np.full(len(other_id), last_round))
+    after_last = lambda values: np.where(round_ == last_round, values[position, client_id], np.nan)
     return {
         "run": np.asarray(runs)[position],
-        **rows,
+        "round": round_,
+        "client_id": client_id,
         "num_examples": clients.num_examples[position, client_id],
+        "loss": join(losses, missing),
+        "alpha": after_last(np.full(is_other.shape, np.nan) if alpha is None else alpha),
+        "weight": join(weights, missing),
         "corrupted": clients.corrupted[position, client_id],
         "malicious": clients.malicious[position, client_id],
-        "test_accuracy": accuracy,
-    }
-
-
-def _cohort_rows(last_round: int, records: RoundRecord, alpha: np.ndarray | None) -> Columns:
-    """Columns [S, rounds, K] of each cohort; "position" is the run's position in its group."""
-    client_ids = np.asarray(records.client_ids)
-    num_runs, num_rounds, _ = client_ids.shape
-    positions, rounds = np.arange(num_runs)[:, None, None], last_round - num_rounds + 1 + np.arange(num_rounds)
-    alphas = np.full(client_ids.shape, np.nan, np.float32)
-    if alpha is not None:
-        alphas[:, -1] = np.take_along_axis(alpha, client_ids[:, -1], axis=1)
-    return {
-        "position": np.broadcast_to(positions, client_ids.shape),
-        "round": np.broadcast_to(rounds[None, :, None], client_ids.shape),
-        "client_id": client_ids,
-        "loss": np.asarray(records.losses),
-        "alpha": alphas,
-        "weight": np.where(records.valid, records.weights, np.nan),
-    }
-
-
-def _other_rows(last_round: int, cohort: np.ndarray, alpha: np.ndarray) -> Columns:
-    """The clients that were not in the last `cohort` [S, K], with their `alpha` [S, N]."""
-    in_cohort = np.zeros(alpha.shape, bool)
-    np.put_along_axis(in_cohort, cohort, True, axis=1)
-    position, client_id = np.nonzero(~in_cohort)
-    missing = np.full(len(position), np.nan)
-    return {
-        "position": position,
-        "round": np.full(len(position), last_round),
-        "client_id": client_id,
-        "loss": missing,
-        "alpha": alpha[position, client_id],
-        "weight": missing,
+        "test_accuracy": after_last(_client_accuracy(metrics, is_other.shape)),
     }
 
 
