@@ -49,19 +49,14 @@ def load(
     from fedsim.errors import ConfigError
 
     devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
-    python_name = lambda key: key.replace(".", "__")
     changes = {name.replace("__", "."): value for name, value in overrides.items()}
     if data is not None:
         changes = _data_keys(data, changes) | changes
-
-    def read(changes: dict[str, Any]) -> "Experiment":
-        if isinstance(source, Mapping):
-            make = lambda changes, preset: toml.from_tables(source, changes, preset=preset)
-            return toml.with_sources(make, changes, preset, python_name)
-        if not isinstance(source, str | Path):
-            raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
-        return toml.read(Path(source), changes, preset, python_name)
-
+    if not isinstance(source, str | Path | Mapping):
+        raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
+    config = Path(source) if isinstance(source, str) else source
+    python_name = lambda key: key.replace(".", "__")
+    read = lambda changes: toml.read(config, changes, preset, python_name, where="")
     key = "data.partition"
     if data is None or data.num_clients == 1 or key in changes:
         return replace(read(changes), data=data)

@@ -6,7 +6,7 @@ import pytest
 
 import fedsim
 from fedsim.cli import run
-from fedsim.cli.overrides import no_option, option_of, split_overrides
+from fedsim.cli.overrides import no_option, split_overrides
 from fedsim.config.kinds import KINDS, NAMES
 from fedsim.config.registry import find
 from fedsim.config.resolve import schema
@@ -168,5 +168,5 @@ def test_errors_name_the_source_of_the_value(file, changes, preset, message, tmp
     path = tmp_path / "q.toml"
     path.write_text(file)
     with pytest.raises(ConfigError) as error:
-        read(path, changes, preset, option_of, "on the command line: ").runs()
+        read(path, changes, preset).runs()
     assert re.fullmatch(message.format(re.escape(str(path))), str(error.value))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedsim.config.toml import from_tables
+from fedsim.config.toml import parse
 from fedsim.errors import ConfigError
 
 TABLES = {
@@ -48,7 +48,7 @@ STANDARD_1 = [
 
 
 def test_standard_1_is_fixed():
-    runs = from_tables(TABLES).runs()
+    runs = parse(TABLES).runs()
     settings = [(run.attack.kind, run.section(run.attack.kind)) for run in runs]
     assert [kind for kind, _ in settings] == [kind for kind, _ in STANDARD_1]
     for actual, expected in zip(settings, STANDARD_1, strict=True):
@@ -57,20 +57,20 @@ def test_standard_1_is_fixed():
 
 def test_an_adversary_multiplies_the_sweep_and_attacks_nobody_once():
     sweep = [{"seed": [0, 1], "corruption": {"fraction": [0.0, 0.2]}}]
-    experiment = from_tables(TABLES | {"sweep": sweep})
+    experiment = parse(TABLES | {"sweep": sweep})
     runs = experiment.runs()
     assert len(runs) == 2 * (1 + len(STANDARD_1))
     assert experiment.adversary == "standard-1"
-    assert from_tables(TABLES | {"sweep": sweep}, {"adversary": "default"}).runs()[0].attack.kind == "none"
+    assert parse(TABLES | {"sweep": sweep}, {"adversary": "default"}).runs()[0].attack.kind == "none"
 
 
 def test_an_adversary_without_malicious_clients_has_no_effect():
-    experiment = from_tables(TABLES, {"corruption.fraction": 0.0})
+    experiment = parse(TABLES, {"corruption.fraction": 0.0})
     lines = [line for line in experiment.unused_keys(experiment.runs()) if not line.startswith("corruption.")]
     assert lines == [
         "adversary: has no effect: no clients are corrupted or malicious: set corruption.fraction or attack.fraction"
     ]
-    attacked = from_tables(TABLES)
+    attacked = parse(TABLES)
     assert attacked.unused_keys(attacked.runs()) == []
 
 
@@ -88,4 +88,4 @@ def test_an_adversary_without_malicious_clients_has_no_effect():
 )
 def test_what_an_adversary_fixes_is_left_out(changes, message):
     with pytest.raises(ConfigError, match=f"^{message}"):
-        from_tables(TABLES | changes)
+        parse(TABLES | changes)

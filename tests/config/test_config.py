@@ -18,7 +18,7 @@ from fedsim.config.resolve import schema
 from fedsim.config.roles import run_id
 from fedsim.config.schema import Config
 from fedsim.config.sections import ModelConfig
-from fedsim.config.toml import PAPER, from_tables, parse, read
+from fedsim.config.toml import PAPER, parse, read
 from fedsim.config.values import Word
 from fedsim.engine.checks import check_limits
 from fedsim.errors import ConfigError
@@ -405,7 +405,7 @@ some_keys = st.lists(st.sampled_from(INDEPENDENT), max_size=3, unique=True)
 def test_dump_of_any_experiment_is_the_same_experiment(data, fixed, swept):
     values = {"data.partition": "iid"} | {key: data.draw(valid_values(key)) for key in fixed}
     block = {key: data.draw(st.lists(valid_values(key), min_size=1, max_size=2)) for key in swept}
-    experiment = from_tables({**values, "sweep": [block]})
+    experiment = parse({**values, "sweep": [block]})
     again = parse(experiment.dump())
     assert again.runs() == experiment.runs()
     assert again.digest() == experiment.digest()

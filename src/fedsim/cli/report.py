@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim.config.values import WHERE, option_of
+from fedsim.config.values import option_of
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     given = [*(["--preset"] if options.preset else []), *map(option_of, overrides)]
     if given and not options.config:
         raise ConfigError(f"{given[0]}: must be used with --config CONFIG")
-    config = toml.read(options.config, overrides, options.preset, option_of, WHERE) if options.config else None
+    config = toml.read(options.config, overrides, options.preset) if options.config else None
     results = report.load(*folders, final=final.parse(options.final), config=config)
     if options.confirm:
         results = report.confirm(results, *parse_confirm(options.confirm))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim import interrupts
 from fedsim.cli.overrides import SLURM, TRACKERS
-from fedsim.config.values import WHERE, option_of
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
     target = parse_target(options)
     if target is None:
         devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
-    experiment = toml.read(options.config, overrides, options.preset, option_of, WHERE)
+    experiment = toml.read(options.config, overrides, options.preset)
     path = options.out or default_folder(experiment)
 
     from fedsim import report

@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedsim.config.fields import FIXED, Field
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import did_you_mean, find, lookup, nearest, resolve_path, section_of, split_names
 from fedsim.config.resolve import Schema, schema
-from fedsim.config.values import DEFAULT, Sweep, list_element, to_plain
+from fedsim.config.values import DEFAULT, WHERE, Sweep, list_element, option_of, to_plain
 from fedsim.errors import ConfigError
 
 MAX_RUNS = 100_000
@@ -24,16 +25,54 @@ CLAIMS = "report.claims"
 
 
 def read(
-    path: Path,
+    source: Path | Mapping[str, Any],
     overrides: Mapping[str, Any] | None = None,
     preset: str | None = None,
-    option: Callable[[str], str] = str,
-    where: str = "",
+    option: Callable[[str], str] = option_of,
+    where: str = WHERE,
 ) -> Experiment:
-    """The experiment in the file `path`, or in the bundled file of that name; the rest as in `with_sources`."""
-    path = bundled.located(path)
+    """The experiment in a file, in the bundled file of that name, or in tables; the rest as in `parse`.
+
+    Its errors, also those of its runs, name the source of the value. That of an override's own value begins with
+    `where`. Any other names the file, and the `option` of each override, or of the preset, without which there is no
+    such error.
+    """
+    if isinstance(source, Mapping):
+        file, make = "", partial(parse, source)
+    else:
+        path = bundled.located(source)
+        file, make = str(path), partial(parse, _read_text(path), name=default_name(path), folder=path.parent)
+    changes = dict(overrides or {})
+
+    def explain(error: ConfigError, check: Callable[[Experiment], Any] = Experiment.runs) -> ConfigError:
+        message = str(error)
+        if re.split("[:;] ", message.removeprefix("unknown key "))[0] in changes:
+            return ConfigError(f"{where}{message}")
+
+        def fails(without: str) -> bool:
+            kept = {key: value for key, value in changes.items() if key != without}
+            try:
+                check(make(kept, preset=None if without == PRESET else preset))
+            except ConfigError as other:
+                return str(other) == message
+            return False
+
+        causes = [option(key) for key in changes if not fails(key)]
+        is_of_preset = preset and not message.startswith(PRESET) and not fails(PRESET)
+        causes += [f"{option(PRESET)} {preset}"] if is_of_preset else []
+        place = f"{file}{' with ' * bool(causes)}{' and '.join(causes)}".strip()
+        return ConfigError(f"{place}: {message}" if place else message)
+
     try:
-        text = path.read_text(encoding="utf-8-sig")  # Windows writes a byte-order mark
+        return replace(make(changes, preset=preset), explain=explain)
+    except ConfigError as error:
+        raise explain(error, lambda experiment: None) from None
+
+
+def _read_text(path: Path) -> str:
+    """The text of a configuration. Raises `ConfigError` if there is none, with the nearest name."""
+    try:
+        return path.read_text(encoding="utf-8-sig")  # Windows writes a byte-order mark
     except FileNotFoundError:
         siblings = {p.name: p for p in path.parent.glob("*.toml")} if path.parent.is_dir() else {}
         match = nearest(path.name, siblings)
@@ -47,48 +86,6 @@ def read(
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
-    make = lambda changes, preset: parse(text, changes, default_name(path), preset, path.parent)
-    return with_sources(make, overrides, preset, option, where, str(path))
-
-
-def with_sources(
-    make: Callable[[Mapping[str, Any], str | None], Experiment],
-    overrides: Mapping[str, Any] | None,
-    preset: str | None,
-    option: Callable[[str], str],
-    where: str = "",
-    place: str = "",
-) -> Experiment:
-    """The experiment `make(overrides, preset)`, whose errors, also those of its runs, name the source of the value.
-
-    That of an override's own value begins with `where`. Any other names `place`, and the `option` of each override, or
-    of the preset, without which there is no such error.
-    """
-    changes = dict(overrides or {})
-
-    def explain(error: ConfigError, check: Callable[[Experiment], Any] = Experiment.runs) -> ConfigError:
-        message = str(error)
-        if re.split("[:;] ", message.removeprefix("unknown key "))[0] in changes:
-            return ConfigError(f"{where}{message}")
-
-        def fails(without: str) -> bool:
-            kept = {key: value for key, value in changes.items() if key != without}
-            try:
-                check(make(kept, None if without == PRESET else preset))
-            except ConfigError as other:
-                return str(other) == message
-            return False
-
-        causes = [option(key) for key in changes if not fails(key)]
-        is_of_preset = preset and not message.startswith(PRESET) and not fails(PRESET)
-        causes += [f"{option(PRESET)} {preset}"] if is_of_preset else []
-        source = f"{place}{' with ' * bool(causes)}{' and '.join(causes)}".strip()
-        return ConfigError(f"{source}: {message}" if source else message)
-
-    try:
-        return replace(make(changes, preset), explain=explain)
-    except ConfigError as error:
-        raise explain(error, lambda experiment: None) from None
 
 
 def _bundled(path: Path, match: str | None) -> str:
@@ -105,28 +102,13 @@ def default_name(path: Path) -> str:
 
 
 def parse(
-    text: str,
+    source: str | Mapping[str, Any],
     overrides: Mapping[str, Any] | None = None,
     name: str = "fedsim",
     preset: str | None = None,
     folder: Path = Path(),
 ) -> Experiment:
-    """The experiment in TOML `text`; the rest as in `from_tables`."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not valid TOML: {error}") from None
-    return from_tables(tables, overrides, name, preset, folder)
-
-
-def from_tables(
-    tables: Mapping[str, Any],
-    overrides: Mapping[str, Any] | None = None,
-    name: str = "fedsim",
-    preset: str | None = None,
-    folder: Path = Path(),
-) -> Experiment:
-    """The experiment in nested `tables`, in which a `Sweep` in place of a value is swept.
+    """The experiment in TOML, or in nested tables, in which a `Sweep` in place of a value is swept.
 
     `overrides` by dotted key win over values, sweep and preset: a value fixes its key, a `Sweep` sweeps it, and
     "default" restores its default. A `preset` is a table [preset.NAME]: its keys win over the others, its
@@ -134,6 +116,10 @@ def from_tables(
     tables without any preset. Files of plug-ins are searched for in the working directory, then in `folder`. Raises
     `ConfigError` for an unknown key or a wrong value.
     """
+    try:
+        tables = tomllib.loads(source) if isinstance(source, str) else source
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not valid TOML: {error}") from None
     named: dict[tuple[str, str], None] = {}
 
     def name_component(key: str, value: Any) -> Any:
@@ -152,10 +138,10 @@ def from_tables(
     changes = to_plain(changes, name_component)
     keys = schema(tuple(find(key, word) for key, word in named if ":" in word))
 
-    tables = document.pop(PRESET, {})
-    if not isinstance(tables, dict) or not all(isinstance(tables[key], dict) and key != PAPER for key in tables):
+    presets = document.pop(PRESET, {})
+    if not isinstance(presets, dict) or not all(isinstance(presets[key], dict) and key != PAPER for key in presets):
         raise ConfigError("preset: must be written [preset.NAME], such as [preset.small], with its keys below")
-    presets = {key: _read(keys, table, f"preset.{key}.sweep") for key, table in tables.items()}
+    presets = {key: _read(keys, table, f"preset.{key}.sweep") for key, table in presets.items()}
     values, blocks = _merge({"name": name}, [], *_read(keys, document, "sweep"))
     if preset not in (None, PAPER):
         name = f"{values['name']}-{preset}"

@@ -13,7 +13,7 @@ from fedsim.config.adversaries import ADVERSARIES, ATTACK
 from fedsim.config.experiment import Block, Experiment
 from fedsim.config.registry import section_of
 from fedsim.config.schema import Config
-from fedsim.config.values import WHERE, Sweep, option_of
+from fedsim.config.values import Sweep, option_of
 from fedsim.errors import ConfigError
 from fedsim.report.keys import Run
 from fedsim.report.names import aggregator_name, format_values, join, short
@@ -36,7 +36,7 @@ def read(data: str, preset: str, keys: Mapping[str, Any]) -> Experiment:
     """A preset of the protocol for the rule that `keys` define."""
     folder = bundled.folder() or Path()
     splits = {"seed": Sweep(EVALUATED_ON[data])} if preset == "evaluation" and data in EVALUATED_ON else {}
-    return toml.read(folder / "rating.toml", {**DATA_SETS[data], **splits, **keys}, preset, option_of, WHERE)
+    return toml.read(folder / "rating.toml", {**DATA_SETS[data], **splits, **keys}, preset)
 
 
 def clean_run(data: str, keys: Mapping[str, Any], num_byzantine: int, num_clients: int | None = None) -> Config:
