@@ -1,4 +1,4 @@
-"""Output to the terminal: consoles, and the progress of runs as a bar, or as lines in a pipe or a file."""
+"""Output to the terminal: consoles, and progress as a bar or a counter, or as lines in a pipe or a file."""
 
 import logging
 import threading
@@ -32,6 +32,33 @@ def make_console(stderr: bool = False) -> Console:
 def make_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
     """A table of texts for a console."""
     return terminal([text_table("", header, rows)])
+
+
+class Counter:
+    """A status line on stderr that counts; outside a terminal, a line for each new activity."""
+
+    def __init__(self) -> None:
+        self._console = make_console(stderr=True)
+        self._status = self._console.status("")
+        self._activity = ""
+
+    def __enter__(self) -> "Counter":
+        if self._console.is_terminal:
+            self._status.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._status.stop()
+
+    def tick(self, activity: str, completed: int, total: int) -> None:
+        """Shows the activity and that `completed` of `total` units are; a total of 0 is unknown."""
+        if self._console.is_terminal:
+            so_far = f" {completed:,}" if completed else ""
+            of_all = f" of {total:,}" if total else ""
+            self._status.update(f"{activity}{so_far}{of_all}")
+        elif activity != self._activity:
+            self._console.print(f"{activity} ...", markup=False)
+        self._activity = activity
 
 
 def show_progress(path: Path, configs: Sequence[Config]) -> "Progress":

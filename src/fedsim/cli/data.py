@@ -39,11 +39,14 @@ def add_parser(commands: Any) -> None:
 
 def call(options: argparse.Namespace) -> None:
     """Prepares a data set, or lists them."""
-    from fedsim.cli.console import Counter, show_datasets
     from fedsim.datasets import catalog, prepared
+    from fedsim.terminal import Counter, make_console, make_table
 
     if options.action == "list":
-        show_datasets(catalog.list_datasets())
+        text = lambda number: "" if number is None else f"{number:9,}"
+        header = ("data set", "clients", "training examples", "test examples", "location")
+        rows = [(name, *map(text, counts), location) for name, location, *counts in catalog.list_datasets()]
+        make_console().print(make_table(header, rows))
         return
     with Counter() as counter:
         raw = catalog.prepare(options.name, options.source, options.force, counter.tick)

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedsim.cli.console import Counter
 from fedsim.engine.fitting import fit_layout
 from fedsim.engine.layout import Layout
 from fedsim.engine.memory import gibibytes
@@ -20,7 +19,7 @@ from fedsim.forecast import targets
 from fedsim.forecast.estimate import group_bytes, group_seconds
 from fedsim.report.names import count, duration
 from fedsim.runs.folder import RunFolder
-from fedsim.terminal import make_console
+from fedsim.terminal import Counter, make_console
 
 Value = TypeVar("Value")
 

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +98,6 @@ def add_parser(commands: Any) -> None:
 def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     """Writes and shows the report; `overrides` are of the configuration whose runs are to be shown."""
     from fedsim import report
-    from fedsim.cli import console
     from fedsim.config import toml
     from fedsim.report import final
     from fedsim.report.confirm import parse as parse_confirm
@@ -134,13 +133,25 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     claims, problems = report.claims_tables(results)
     if options.format == "terminal":
         shown = report.narrow(tables, results, is_written=out is not None)
-        console.show_results(list(map(report.terminal, (shown, claims))), written)
+        show((shown, claims), written)
     else:
         print(_text(tables, options))
     for problem in (*problems, *unpaired):
         print(f"fedsim: note: {problem}", file=sys.stderr)
     if out is None:
         print("fedsim: note: nothing was written; --out DIR writes the files of this report", file=sys.stderr)
+
+
+def show(parts: Iterable["Sequence[Table]"], written: Sequence[Path]) -> None:
+    """Shows parts of a report, and the paths of the files that `report.write` has written."""
+    from fedsim import report
+    from fedsim.terminal import make_console
+
+    console = make_console()
+    for tables in parts:
+        console.print(report.terminal(tables))
+    for path in written:
+        console.print(f"{path}{' (and .pdf)' if path.suffix == '.png' else ''}", markup=False)
 
 
 def _text(tables: "Sequence[Table]", options: argparse.Namespace) -> str:

@@ -156,7 +156,7 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
     path = options.out or default_folder(experiment)
 
     from fedsim import report
-    from fedsim.cli import console
+    from fedsim.cli.report import show
     from fedsim.engine import jobs, make_plan, prepare, processes, run_plan
     from fedsim.runs.trackers import make_trackers
     from fedsim.terminal import show_progress
@@ -198,7 +198,7 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
     written = report.write(results, folder)
     claims, problems = report.claims_tables(results)
     tables = report.narrow(report.accuracy_tables(results), results)
-    console.show_results(list(map(report.terminal, (tables, claims))), written)
+    show((tables, claims), written)
     warn(problems)
     print(NEXT.format(path=path), file=sys.stderr)
 
