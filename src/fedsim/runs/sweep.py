@@ -16,13 +16,8 @@ MAX_CHARACTERS = 150  # of a name, which is that of a folder
 def varying_keys(runs: Iterable[Run]) -> list[str]:
     """The keys that have several values among the runs that have them, in the order of their first appearance."""
     runs = list(runs)
-    return [key for key in dict.fromkeys(chain.from_iterable(runs)) if len(_different(runs, key)) > 1]
-
-
-def _different(runs: Sequence[Run], key: str) -> set[str]:
-    """The texts of the different values of a key; ten thousand runs share most of their values as objects."""
-    values = [run[key] for run in runs if key in run]
-    return set(map(repr, dict(zip(map(id, values), values, strict=True)).values()))
+    texts = lambda key: {repr(run[key]) for run in runs if key in run}
+    return [key for key in dict.fromkeys(chain.from_iterable(runs)) if len(texts(key)) > 1]
 
 
 def split_common(runs: Sequence[Run]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
