@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsim import interrupts
-from fedsim.cli.run import parse_target, warn
+from fedsim.cli.run import add_options, parse_target, warn
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,17 +41,7 @@ def add_parser(commands: Any) -> None:
         usage="fedsim rate RULE [RULE ...] [--data digits|mnist] [--out DIR] [--dry-run] [--KEY VALUE]",
     )
     parser.add_argument("rule", metavar="RULE", nargs="+", help='a built-in rule, or a plug-in "file.py:function"')
-    parser.add_argument("--out", metavar="DIR", type=Path, help="run folder (default: runs/rating-<data>)")
-    parser.add_argument(
-        "--allow-mismatch", action="store_true", help="go on although code, versions or plug-ins have changed since"
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="compute the rules' runs again, as after a change of a plug-in"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="show the plan without running it")
-    parser.add_argument(
-        "--target", metavar="DEVICE", help="with --dry-run: compile for a device, present or not, as `fedsim run` does"
-    )
+    add_options(parser, "runs/rating-<data>")
 
 
 def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:

@@ -55,15 +55,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "config", metavar="CONFIG", type=Path, help="a TOML file, or a bundled configuration such as quickstart"
     )
     parser.add_argument("--preset", metavar="NAME", help="apply [preset.NAME], such as small (default: paper, none)")
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="run folder (default: runs/<name>-<hash of the configuration>)"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="show the plan without running it")
-    parser.add_argument(
-        "--target",
-        metavar="DEVICE",
-        help="with --dry-run: compile for a100, h100, h200, v5e, v5p, v6e or several (v5e:4), present or not",
-    )
+    add_options(parser, "runs/<name>-<hash of the configuration>")
     parser.add_argument(
         "--checkpoint-seconds",
         metavar="S",
@@ -82,13 +74,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         default=[],
         help="send curves to wandb, or write them for tensorboard into the run folder, while it runs; or both",
     )
-    parser.add_argument(
-        "--allow-mismatch",
-        action="store_true",
-        help="compute what is missing although code, versions, device, data or plug-ins have changed since",
-    )
     parser.add_argument("--strict", action="store_true", help="treat a key without effect as an error")
-    parser.add_argument("--force", action="store_true", help="compute all runs of CONFIG again")
     several = parser.add_argument_group("one run on several hosts")
     several.add_argument(
         "--distributed",
@@ -101,6 +87,23 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     several.add_argument("--num-processes", metavar="P", type=int, help="with --coordinator: processes of the run")
     several.add_argument("--process-id", metavar="I", type=int, help="with --coordinator: number of this one, from 0")
     return parser
+
+
+def add_options(parser: argparse.ArgumentParser, folder: str) -> None:
+    """Adds the options that `fedsim rate` has, too; `folder` describes the default run folder."""
+    parser.add_argument("--out", metavar="DIR", type=Path, help=f"run folder (default: {folder})")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan without running it")
+    parser.add_argument(
+        "--target",
+        metavar="DEVICE",
+        help="with --dry-run: compile for a100, h100, h200, v5e, v5p, v6e or several (v5e:4), present or not",
+    )
+    parser.add_argument(
+        "--allow-mismatch",
+        action="store_true",
+        help="compute what is missing although code, versions, device, data or plug-ins have changed since",
+    )
+    parser.add_argument("--force", action="store_true", help="compute all runs of this command again")
 
 
 def flags() -> set[str]:
