@@ -181,16 +181,16 @@ def test_groups_that_another_process_works_on(tmp_path, monkeypatch):
     path, rules = tmp_path / "out", ("fedavg", "arfl")
     compute(plan_of(rules=rules), path, calls=1)
     first, _ = RunFolder(path).groups()
-    with first.lock():
-        assert first.is_locked()
+    with first.lock.hold():
+        assert first.lock.is_held()
         for keys, options in (({}, {"force": True}), ({"server__num_rounds": 8}, {})):
             with pytest.raises(RunFolderError, match=r"another process works on it \(pid .*; stop that first"):
                 run_plan(plan_of(rules=rules, **keys), path, **options)
         left = compute(plan_of(rules=rules), path, wait=False)
         assert left.num_rounds == 2 * 6
-    assert not first.is_locked()
+    assert not first.lock.is_held()
     assert [run.is_complete for run in RunFolder(path).runs()] == [False, True, False, True]
-    lock, texts = first.lock(), []
+    lock, texts = first.lock.hold(), []
     lock.__enter__()
     monkeypatch.setattr(experiment.time, "sleep", lambda seconds: lock.__exit__(None, None, None))
     monkeypatch.setattr(experiment.log, "info", lambda text: texts.append(text.partition(": ")[2]))

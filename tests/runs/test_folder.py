@@ -31,7 +31,7 @@ from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.files import write_atomically
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.groups import GroupFolder, Record
-from fedsim.runs.locks import describe_holder, is_locked, lock
+from fedsim.runs.locks import Lock
 from fedsim.runs.schemas import CLIENTS, INFO, ROUNDS, SCHEMAS, as_table
 from fedsim.runs.tables import RunClients, client_rows, info_rows, round_rows
 from fedsim.runs.writer import GroupWriter
@@ -118,21 +118,21 @@ def test_a_full_disk_in_a_checkpoint_is_one_line(tmp_path):
 
 def test_only_one_process_holds_a_lock(tmp_path):
     path = tmp_path / "locks" / "a.lock"
-    with lock(path) as first, lock(path) as second, lock(tmp_path / "b.lock") as other:
+    with Lock(path).hold() as first, Lock(path).hold() as second, Lock(tmp_path / "b.lock").hold() as other:
         assert (first, second, other) == (True, False, True)
-    with lock(path) as again:
+    with Lock(path).hold() as again:
         assert again
-    with pytest.raises(RuntimeError), lock(path):
+    with pytest.raises(RuntimeError), Lock(path).hold():
         raise RuntimeError
-    with lock(path) as after_an_error:
+    with Lock(path).hold() as after_an_error:
         assert after_an_error
 
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from fedsim.runs.locks import lock
-with lock(Path(sys.argv[1])) as is_ours:
+from fedsim.runs.locks import Lock
+with Lock(Path(sys.argv[1])).hold() as is_ours:
     print(is_ours, flush=True)
     time.sleep(60)
 """
@@ -144,30 +144,30 @@ def test_a_lock_ends_with_its_process_and_names_it(tmp_path):
     holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout.readline() == "True\n"
-        with lock(path) as is_ours:
+        with Lock(path).hold() as is_ours:
             assert not is_ours
-        assert is_locked(path)
-        text = describe_holder(path)
+        assert Lock(path).is_held()
+        text = Lock(path).describe_holder()
         assert text.startswith(f"another process works on it (pid {holder.pid} on {platform.node()}, since 20")
         assert "silent" not in text
         then = time.time() - 3600
         os.utime(path.with_suffix(".json"), (then, then))
-        assert re.search(rf"silent since 20.*; if it is dead, delete {path}$", describe_holder(path))
+        assert re.search(rf"silent since 20.*; if it is dead, delete {path}$", Lock(path).describe_holder())
     finally:
         holder.kill()
         holder.wait()
         holder.stdout.close()
-    assert not is_locked(path)
-    with lock(path) as is_ours:
+    assert not Lock(path).is_held()
+    with Lock(path).hold() as is_ours:
         assert is_ours
-        assert f"pid {os.getpid()} on" in describe_holder(path)
+        assert f"pid {os.getpid()} on" in Lock(path).describe_holder()
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 def test_the_holder_shows_that_it_is_alive(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "HEARTBEAT_SECONDS", 0.01)
     file = tmp_path / "a.json"
-    with lock(tmp_path / "a.lock"):
+    with Lock(tmp_path / "a.lock").hold():
         os.utime(file, (0, 0))
         deadline = time.monotonic() + 10
         while file.stat().st_mtime == 0 and time.monotonic() < deadline:
@@ -182,7 +182,7 @@ def test_a_file_system_without_locks_is_refused(number, tmp_path, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", refuse)
     message = r"a\.lock: this file system has no file locks .*; mount it with them"
-    with pytest.raises(RunFolderError, match=message), lock(tmp_path / "a.lock"):
+    with pytest.raises(RunFolderError, match=message), Lock(tmp_path / "a.lock").hold():
         pass
 
 
@@ -217,7 +217,7 @@ def test_a_folder_with_other_files_is_occupied(tmp_path):
     folder.make_directory()
     (folder.path / "slurm").mkdir()
     (folder.path / ".lock.json.node.17").write_text("{")
-    with folder.lock():
+    with folder.lock.hold(wait=True):
         assert not folder.is_occupied()
     (folder.path / "notes.txt").touch()
     assert folder.is_occupied()
@@ -261,7 +261,7 @@ def test_a_folder_that_is_read_only(group):
         Path(parent).chmod(0o755)
         path = Path(parent) / "run"
         write(group, 0, 4, *(rounds(run, 4) for run in range(3)))
-        with group.lock():
+        with group.lock.hold():
             shutil.copytree(group.path.parents[1], path)
         for entry in [path, *path.rglob("*")]:
             entry.chmod(0o555)
@@ -270,8 +270,11 @@ def test_a_folder_that_is_read_only(group):
             os.seteuid(user or 65534)
             folder = RunFolder(path)
             assert folder.read("rounds").height == 3
-            assert folder.groups()[0].is_locked()  # another user's process works on it
-            with pytest.raises(RunFolderError, match="lock: cannot be written: Permission denied"), folder.lock():
+            assert folder.groups()[0].lock.is_held()  # another user's process works on it
+            with (
+                pytest.raises(RunFolderError, match="lock: cannot be written: Permission denied"),
+                folder.lock.hold(wait=True),
+            ):
                 pass
         finally:
             os.seteuid(user)

@@ -108,7 +108,7 @@ def _status(runs: Sequence["StoredRun"], last: dict["GroupFolder", int]) -> str:
         return "complete"
     total = sum(run.num_rounds for run in runs)
     completed = sum(max(last.get(run.group, run.num_rounds), 0) for run in runs)
-    state = "running" if any(group.is_locked() for group in last) else "stopped"
+    state = "running" if any(group.lock.is_held() for group in last) else "stopped"
     return f"{100 * completed / max(total, 1):.0f} %, {state}"
 
 

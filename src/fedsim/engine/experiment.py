@@ -79,7 +79,7 @@ def run_plan(
             elif _run_group(plan, number, folder, callbacks, checkpoint_seconds, background, num_others):
                 break
     if is_primary and plan.groups:
-        with folder.lock():
+        with folder.lock.hold(wait=True):
             folder.remove_superseded()
     return folder
 
@@ -122,7 +122,7 @@ def _lock_groups(plan: Plan, folder: RunFolder, wait: bool) -> Generator[tuple[i
         for number in pending:
             group = folder.group(plan.groups[number].folder)
             num_rounds = plan.groups[number].configs[0].server.num_rounds
-            with group.lock() as is_ours:
+            with group.lock.hold() as is_ours:
                 if not is_ours:
                     locked.append(number)
                 elif not group.exists():  # another process has computed its runs again
@@ -133,7 +133,7 @@ def _lock_groups(plan: Plan, folder: RunFolder, wait: bool) -> Generator[tuple[i
         if locked == pending:  # no group is left to start
             if not wait and waiting_for:  # the first time, `fedsim show` may have looked at a lock
                 return
-            holder = folder.group(plan.groups[locked[0]].folder).describe_holder()
+            holder = folder.group(plan.groups[locked[0]].folder).lock.describe_holder()
             if holder != waiting_for:
                 waiting_for = holder
                 log.info(plan.describe(locked[0], holder))

@@ -55,7 +55,7 @@ def open_folder(
     positions = {run_id(config): position for position, config in enumerate(plan.runs)}
     digests = {choice: dataset_digest(dataset) for choice, dataset in plan.datasets.items()}
     current = environment()
-    with nullcontext() if is_dry else folder.lock():
+    with nullcontext() if is_dry else folder.lock.hold(wait=True):
         known = folder.groups() if folder.is_occupied() else []
         # Later than all others, whatever the clocks of other computers say.
         created = max([time.time(), *(group.record.created + 1e-3 for group in known)])
@@ -101,7 +101,7 @@ def _find_missing(
     completed = {group: group.read_completion().rounds for group in known}
     wanted = {id_: config.server.num_rounds for id_, config in zip(ids, plan.runs, strict=True)}
     latest = _latest(known, completed, wanted)
-    is_locked = cache(GroupFolder.is_locked)  # once a group
+    is_locked = cache(lambda group: group.lock.is_held())  # once a group
     changes: dict[GroupFolder, str] = {}
     # Of what no group has, other versions are older ones; also those of runs that are not asked for.
     new_files = {name: d for name, d in files.items() if all(group.record.files.get(name) != d for group in known)}
@@ -125,7 +125,7 @@ def _find_missing(
             continue
         group, run = latest[ids[position]]
         if (force or num_rounds > run[ROUNDS]) and is_locked(group):
-            raise RunFolderError(f"{path}: {group.describe_holder()}; stop that first")
+            raise RunFolderError(f"{path}: {group.lock.describe_holder()}; stop that first")
         if config.record.models and num_rounds < run[ROUNDS]:
             raise RunFolderError(
                 f"{path}: its runs have {run[ROUNDS]} rounds, and models are those after the last one; {ELSEWHERE}"

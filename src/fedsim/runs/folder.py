@@ -15,7 +15,6 @@ summary.csv, figures/ ...       the report
 import tomllib
 import uuid
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from fedsim.errors import RunFolderError, describe_os_error
 from fedsim.runs import legacy
 from fedsim.runs.files import write_atomically
 from fedsim.runs.groups import INDEX, ROUNDS, GroupFolder, Record, has_all_of, has_more_than
-from fedsim.runs.locks import lock
+from fedsim.runs.locks import Lock
 from fedsim.runs.schemas import SCHEMAS
 
 FACTS = ("id", "position", "num_clients")  # of a row of the index, besides the run's keys
@@ -71,7 +70,7 @@ class RunFolder:
     """A folder of runs. Methods raise `RunFolderError` if a file is missing, broken or not writable."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.lock = path, Lock(path / "lock")  # held while groups are added or removed
 
     def is_occupied(self) -> bool:
         """Whether the folder contains anything except locks and logs of jobs."""
@@ -103,10 +102,6 @@ class RunFolder:
         except OSError as error:
             raise RunFolderError(f"{self.path}: cannot be created: {error.strerror}; choose another --out") from None
 
-    def lock(self) -> AbstractContextManager[bool]:
-        """Waits until no other process adds or removes groups."""
-        return lock(self.path / "lock", wait=True)
-
     # Groups and runs
 
     def groups(self) -> list[GroupFolder]:
@@ -136,7 +131,7 @@ class RunFolder:
         is_newer = lambda new, run: new[ROUNDS] >= run[ROUNDS] and has_all_of(new, run)
         for group in reversed(self.groups()):
             if all(any(is_newer(new, run) for new in newer.get(run["id"], ())) for run in group.record.runs):
-                with group.lock() as is_ours:
+                with group.lock.hold() as is_ours:
                     if is_ours:
                         group.remove()
             elif group.is_complete():

@@ -5,7 +5,6 @@ import shutil
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import polars as pl
 
 from fedsim.errors import RunFolderError
 from fedsim.runs.files import read_arrays, read_bytes, read_table, write_arrays, write_atomically, write_table
-from fedsim.runs.locks import describe_holder, is_locked, lock
+from fedsim.runs.locks import Lock
 from fedsim.runs.schemas import SCHEMAS
 from fedsim.runs.sweep import split_common
 
@@ -99,7 +98,7 @@ class GroupFolder:
     """Where a file of rows is broken."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.checkpoints, self._lock_file = path, path / "checkpoints", path / "lock"
+        self.path, self.checkpoints, self.lock = path, path / "checkpoints", Lock(path / "lock")
 
     def exists(self) -> bool:
         """Whether the group was added, and not removed since."""
@@ -133,18 +132,6 @@ class GroupFolder:
         return int(self.record.runs[0][ROUNDS])
 
     # Progress
-
-    def lock(self) -> AbstractContextManager[bool]:
-        """Whether this process holds the lock of the group until the end of the block."""
-        return lock(self._lock_file)
-
-    def is_locked(self) -> bool:
-        """Whether a process works on the group."""
-        return is_locked(self._lock_file)
-
-    def describe_holder(self) -> str:
-        """Which process works on the group, in words."""
-        return describe_holder(self._lock_file)
 
     def mark_complete(self, rounds: int, seconds: Mapping[str, float], resumed: bool, keep_states: bool) -> None:
         """Marks the group as complete after `rounds`; deletes its checkpoints unless `keep_states`.

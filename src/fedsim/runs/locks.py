@@ -25,95 +25,89 @@ SILENT_SECONDS = 300.0  # more than clocks of nodes differ
 MAX_WAIT_SECONDS = 1800.0
 
 
-@contextmanager
-def lock(path: Path, wait: bool = False) -> Iterator[bool]:
-    """Whether this process holds the lock file `path` until the end of the block; with `wait`, waits until it does.
+class Lock:
+    """The lock file `path`, which stays. Methods raise `RunFolderError` if it cannot be written or locked."""
 
-    The file stays. Raises `RunFolderError` if it cannot be written or locked, or after half an hour of waiting.
-    """
-    file_lock = _acquire(path, MAX_WAIT_SECONDS if wait else 0.0)
-    if file_lock is None and wait:
-        raise RunFolderError(f"{path}: must be free, but {describe_holder(path)}")
-    if file_lock is None:
-        yield False
-        return
-    try:
-        with _named_holder(path):
-            yield True
-    finally:
+    def __init__(self, path: Path) -> None:
+        self._path, self._holder = path, path.with_suffix(".json")
+
+    @contextmanager
+    def hold(self, wait: bool = False) -> Iterator[bool]:
+        """Whether this process holds the lock until the end of the block; with `wait`, waits for it half an hour."""
+        file_lock = self._acquire(MAX_WAIT_SECONDS if wait else 0.0)
+        if file_lock is None and wait:
+            raise RunFolderError(f"{self._path}: must be free, but {self.describe_holder()}")
+        if file_lock is None:
+            yield False
+            return
+        try:
+            with self._named_holder():
+                yield True
+        finally:
+            file_lock.release()
+
+    def is_held(self) -> bool:
+        """Whether a process holds the lock; creates no file."""
+        if not self._path.exists():
+            return False
+        try:
+            file_lock = self._acquire(0.0)
+        except RunFolderError:  # of another user: the heartbeat tells
+            return self._holder.exists() and time.time() - self._holder.stat().st_mtime < SILENT_SECONDS
+        if file_lock is None:
+            return True
         file_lock.release()
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock file `path`; creates none."""
-    if not path.exists():
         return False
-    try:
-        file_lock = _acquire(path, 0.0)
-    except RunFolderError:  # of another user: the heartbeat tells
-        holder = _holder_file(path)
-        return holder.exists() and time.time() - holder.stat().st_mtime < SILENT_SECONDS
-    if file_lock is None:
-        return True
-    file_lock.release()
-    return False
 
+    def describe_holder(self) -> str:
+        """For example "another process works on it (pid 4242 on node17, since 2026-05-01 10:32)"."""
+        text = "another process works on it"
+        try:
+            holder, touched = json.loads(self._holder.read_text()), self._holder.stat().st_mtime
+            text += f" (pid {holder['pid']} on {holder['host']}, since {_time(holder['since'])})"
+        except (OSError, ValueError, KeyError, TypeError):  # it has just started or ended
+            return text
+        if time.time() - touched < SILENT_SECONDS:
+            return text
+        return f"{text}, which has been silent since {_time(touched)}; if it is dead, delete {self._path}"
 
-def _acquire(path: Path, seconds: float) -> BaseFileLock | None:
-    """The lock; None if it is not free within `seconds`."""
-    file_lock = FileLock(path, timeout=seconds, fallback_to_soft=False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file_lock.acquire()
-    except Timeout:
-        return None
-    except OSError as error:
-        if error.errno in NO_LOCKS:
-            raise RunFolderError(
-                f"{path}: this file system has no file locks ({error.strerror}); mount it with them (Lustre: -o flock, "
-                "NFS: without nolock), or choose another --out"
-            ) from None
-        raise write_error(path, error) from None
-    return file_lock
+    def _acquire(self, seconds: float) -> BaseFileLock | None:
+        """The system's lock; None if it is not free within `seconds`."""
+        file_lock = FileLock(self._path, timeout=seconds, fallback_to_soft=False)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file_lock.acquire()
+        except Timeout:
+            return None
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                raise RunFolderError(
+                    f"{self._path}: this file system has no file locks ({error.strerror}); mount it with them "
+                    "(Lustre: -o flock, NFS: without nolock), or choose another --out"
+                ) from None
+            raise write_error(self._path, error) from None
+        return file_lock
 
+    @contextmanager
+    def _named_holder(self) -> Iterator[None]:
+        """Names this process in a file next to the lock file, and touches that until the end of the block."""
+        stop = Event()
 
-@contextmanager
-def _named_holder(path: Path) -> Iterator[None]:
-    """Names this process in a file next to the lock file, and touches that until the end of the block."""
-    file, stop = _holder_file(path), Event()
+        def touch() -> None:
+            while not stop.wait(HEARTBEAT_SECONDS):
+                try:
+                    os.utime(self._holder)
+                except OSError:  # the folder is being deleted, or the server is away
+                    continue
 
-    def touch() -> None:
-        while not stop.wait(HEARTBEAT_SECONDS):
-            try:
-                os.utime(file)
-            except OSError:  # the folder is being deleted, or the server is away
-                continue
-
-    holder = {"host": platform.node(), "pid": os.getpid(), "since": time.time()}
-    write_atomically(file, lambda temporary: temporary.write_text(json.dumps(holder)))
-    Thread(target=touch, name="heartbeat", daemon=True).start()
-    try:
-        yield
-    finally:
-        stop.set()
-        file.unlink(missing_ok=True)
-
-
-def describe_holder(path: Path) -> str:
-    """For example "another process works on it (pid 4242 on node17, since 2026-05-01 10:32)"."""
-    text, file = "another process works on it", _holder_file(path)
-    try:
-        holder, touched = json.loads(file.read_text()), file.stat().st_mtime
-        text += f" (pid {holder['pid']} on {holder['host']}, since {_time(holder['since'])})"
-    except (OSError, ValueError, KeyError, TypeError):  # it has just started or ended
-        return text
-    if time.time() - touched < SILENT_SECONDS:
-        return text
-    return f"{text}, which has been silent since {_time(touched)}; if it is dead, delete {path}"
-
-
-def _holder_file(path: Path) -> Path:
-    return path.with_suffix(".json")
+        holder = {"host": platform.node(), "pid": os.getpid(), "since": time.time()}
+        write_atomically(self._holder, lambda temporary: temporary.write_text(json.dumps(holder)))
+        Thread(target=touch, name="heartbeat", daemon=True).start()
+        try:
+            yield
+        finally:
+            stop.set()
+            self._holder.unlink(missing_ok=True)
 
 
 def _time(seconds: float) -> str:
