@@ -1,11 +1,12 @@
 """The folder of a group: the index of its runs, and all that is theirs."""
 
+import io
 import json
 import shutil
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +14,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from fedsim.errors import RunFolderError
-from fedsim.runs.files import read_arrays, read_bytes, read_table, write_arrays, write_atomically, write_table
+from fedsim.errors import LOAD_ERRORS, RunFolderError, reason
+from fedsim.runs.files import read_bytes, write_atomically
 from fedsim.runs.locks import Lock
 from fedsim.runs.schemas import SCHEMAS
 from fedsim.runs.sweep import split_common
@@ -173,7 +174,11 @@ class GroupFolder:
     def write_rows(self, first: int, last: int, tables: Mapping[str, pl.DataFrame]) -> None:
         """Writes the rows of the evaluations from round `first` to `last`."""
         for kind, table in tables.items():
-            write_table(self.path / f"{first:08}-{last:08}-{len(tables)}-{{:08x}}-{kind}.parquet", table)
+            buffer = io.BytesIO()  # a full disk is then an `OSError`
+            table.write_parquet(buffer)
+            data = buffer.getvalue()
+            name = f"{first:08}-{last:08}-{len(tables)}-{zlib.crc32(data):08x}-{kind}.parquet"
+            write_atomically(self.path / name, partial(Path.write_bytes, data=data))
 
     def spans(self) -> list[tuple[int, int]]:
         """The first and last rounds of rows of which all tables are written, in order."""
@@ -203,12 +208,22 @@ class GroupFolder:
         numbers = pl.Series(range(len(ids)) if positions is None else map(positions.get, ids), dtype=pl.Int32)
         schema = SCHEMAS[kind]
         stored = pl.Schema(schema | {"run": pl.Enum(ids)})
-        tables = [read_table(file.path, stored, file.checksum, self.remedy) for file in sorted(self._files(kind))]
+        tables = [self._read_table(file, stored) for file in sorted(self._files(kind))]
         run = pl.lit(numbers).gather(pl.col("run").to_physical())
         rows = pl.concat([pl.DataFrame(schema=schema), *(t.with_columns(run=run) for t in tables)]).drop_nulls("run")
         if kind != "clients" or not self.record.client_names:
             return rows
         return rows.with_columns(client_name=pl.Series(self.record.client_names).gather(rows["client_id"]))
+
+    def _read_table(self, file: RowFile, schema: pl.Schema) -> pl.DataFrame:
+        """The columns of `schema`, null where the file has none."""
+        data = read_bytes(file.path, file.checksum, self.remedy)
+        columns = pl.DataFrame(schema=dict.fromkeys(schema, pl.Null) | {"run": pl.String})  # numbers in fedsim 0.3
+        try:
+            table = pl.concat([columns, pl.read_parquet(data)], how="diagonal_relaxed")
+            return table.select(schema.names()).cast(schema)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise RunFolderError(f"{file.path}: broken: {reason(error)}; {self.remedy}") from None
 
     def check(self, kind: str) -> None:
         """Raises `RunFolderError` if rows of this kind have changed since they were written."""
@@ -227,13 +242,24 @@ class GroupFolder:
 
     # Models and data
 
-    def write_arrays(self, kind: str, run: str, arrays: dict[str, np.ndarray]) -> None:
-        """Writes the "models" or "data" arrays of the run with this id."""
-        write_arrays(self._arrays(kind, run), arrays)
+    def write_arrays(self, kind: str, run: str, arrays: dict[str, Any]) -> None:
+        """Writes the "models" or "data" arrays of the run with this id as an .npz file."""
+
+        def write(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                np.savez(file, **arrays)
+
+        write_atomically(self._arrays(kind, run), write)
 
     def read_arrays(self, kind: str, run: str) -> dict[str, np.ndarray]:
         """The "models" or "data" arrays of the run with this id, by name."""
-        return read_arrays(self._arrays(kind, run), f"run with record.{kind} = true")
+        path = self._arrays(kind, run)
+        try:
+            with np.load(path) as file:
+                return dict(file)
+        except LOAD_ERRORS as error:
+            message = f"{path}: cannot be read: {reason(error)}; run with record.{kind} = true"
+            raise RunFolderError(message) from None
 
     def _arrays(self, kind: str, run: str) -> Path:
         return self.path / kind / f"{run}.npz"
