@@ -1,6 +1,7 @@
 """Programs that are compiled in the background."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import jax
@@ -8,7 +9,7 @@ import pytest
 
 import fedsim
 from fedsim.engine import compiling
-from fedsim.engine.compiling import BackgroundCompiler, clear_programs, trace
+from fedsim.engine.compiling import clear_programs, start_compiling, trace
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.programs import Executables
 from fedsim.engine.streamed.inputs import make_inputs
@@ -38,15 +39,12 @@ def tiny_programs(monkeypatch):
 
 
 def test_a_started_group_is_not_compiled_again(plan, tiny_programs):
-    with BackgroundCompiler(plan) as background:
-        _, first = background.take(0)
-        background.start(1)
-        background.start(1)
+    with ThreadPoolExecutor(1) as background:
+        (_, first), (_, second), (_, again) = (start_compiling(plan, number, background) for number in (0, 1, 1))
         assert first.compile()[1] > 0
-        _, second = background.take(1)
         executables, seconds = second.compile()
         assert seconds > 0
-        assert background.take(1)[1].compile() == (executables, 0.0)  # the time of compiling counts once
+        assert again.compile() == (executables, 0.0)  # the time of compiling counts once
     assert tiny_programs == list(plan.groups)
 
 
@@ -102,9 +100,9 @@ def test_programs_of_a_plan_are_kept_until_it_ends(tiny_programs, monkeypatch):
     """Two families in turn."""
     monkeypatch.setattr(compiling, "MAX_FAMILIES", 2)
     plan = plan_of([0], data__seed=fedsim.sweep([0, 1]), client__epochs=fedsim.sweep([1, 2]))
-    with BackgroundCompiler(plan) as background:
+    with ThreadPoolExecutor(1) as background:
         for number in range(4):
-            background.take(number)[1].compile()
+            start_compiling(plan, number, background)[1].compile()
     assert (len(plan.groups), len(tiny_programs)) == (4, 2)
 
 
@@ -119,8 +117,8 @@ def test_failed_background_compilation_is_tried_again(plan, tiny_programs, monke
         return right(**programs)
 
     monkeypatch.setattr(compiling, "Executables", once)
-    with BackgroundCompiler(plan) as background:
-        assert background.take(0)[1].compile()[1] > 0
+    with ThreadPoolExecutor(1) as background:
+        assert start_compiling(plan, 0, background)[1].compile()[1] > 0
     assert len(calls) == 2
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Hashable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -140,29 +140,9 @@ def clear_programs() -> None:
     _known.clear()
 
 
-class BackgroundCompiler:
-    """Compiles the next family in a thread while this group runs; a context that stops the thread at its end."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan, self._executor = plan, ThreadPoolExecutor(1)
-        self._next: Future[Any] | None = None
-
-    def __enter__(self) -> "BackgroundCompiler":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def start(self, number: int) -> tuple[Inputs, Programs]:
-        """Starts to compile the programs of group `number`, unless they are known."""
-        inputs = make_inputs(self._plan.groups[number], self._plan.families[number])
-        programs = trace(inputs)
-        self._next = self._executor.submit(programs.executables)
-        return inputs, programs
-
-    def take(self, number: int) -> tuple[Inputs, Programs]:
-        """The inputs and programs of group `number`; cancels the compilation of others that has not started."""
-        previous, result = self._next, self.start(number)
-        if previous is not None:
-            previous.cancel()
-        return result
+def start_compiling(plan: Plan, number: int, executor: Executor) -> tuple[Inputs, Programs]:
+    """The inputs and the programs of group `number`, which `executor` compiles meanwhile."""
+    inputs = make_inputs(plan.groups[number], plan.families[number])
+    programs = trace(inputs)
+    executor.submit(programs.executables)
+    return inputs, programs

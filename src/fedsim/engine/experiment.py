@@ -3,7 +3,8 @@
 import logging
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import jax
 from fedsim.config.experiment import Experiment
 from fedsim.config.schema import Config
 from fedsim.engine import devices, factories, processes
-from fedsim.engine.compiling import BackgroundCompiler
+from fedsim.engine.compiling import start_compiling
 from fedsim.engine.environment import dataset_digest
 from fedsim.engine.fitting import fit_layouts
 from fedsim.engine.group import GroupRun, start_of
@@ -66,7 +67,9 @@ def run_plan(
     callbacks = callbacks if is_primary else []
     num_completed = plan.total_rounds - sum(group.total_rounds for group in plan.groups)
     groups = _lock_groups(plan, folder, wait)
-    with closing(groups), BackgroundCompiler(plan) as background:
+    background = ThreadPoolExecutor(1)  # compiles the next family while a group runs
+    with closing(groups), ExitStack() as stack:
+        stack.callback(background.shutdown, wait=False, cancel_futures=True)
         while (following := processes.decide(lambda: next(groups, None))) is not None:
             number, is_complete = following
             num_others, num_completed = num_completed, num_completed + plan.groups[number].total_rounds
@@ -159,7 +162,7 @@ def _run_group(
     folder: RunFolder,
     callbacks: Sequence[Callback],
     checkpoint_seconds: float,
-    background: BackgroundCompiler,
+    background: Executor,
     num_completed: int,
 ) -> bool:
     """Runs a group that this process has locked, from its last checkpoint if that is valid.
@@ -176,9 +179,9 @@ def _run_group(
         writer = GroupWriter(group, checkpoints, processes.is_primary())
         log.info(plan.describe(number, "compiling" if start < 0 else f"compiling, resumes after round {start}"))
         with factories.plugin_errors(plan.runs):  # the program has branches for plug-ins of other groups, too
-            inputs, programs = background.take(number)
+            inputs, programs = start_compiling(plan, number, background)
             if following is not None:
-                background.start(following)
+                start_compiling(plan, following, background)
         run = GroupRun(plan, number, inputs, programs, callbacks, writer, num_completed)
         seconds = run.run(checkpoints, start)
     processes.wait_for_all()  # until all parts of the checkpoint are written
