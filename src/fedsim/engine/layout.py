@@ -91,27 +91,10 @@ class Machine(NamedTuple):
         return cls(devices.backend(), jax.device_count(), devices.free_bytes(), jax.process_count())
 
 
-class LockstepRule(NamedTuple):
-    """What "auto" means for models of a size on a kind of device."""
-
-    max_models: int
-    """The most models in lockstep."""
-    is_efficient: bool
-    """Whether only as many clients of a run are in lockstep as hardly wait for each other."""
-    examples: int | None
-    """About how many examples of a batch at a time; None means the whole batch."""
-
-
-# Measured by benchmarks/round.py and benchmarks/sweep.py, on an H100 by benchmarks/accelerator.py.
-RULES = {
-    # Larger operations are faster, and runs of one seed never wait for each other.
-    ("cpu", "small"): LockstepRule(32, True, None),
-    # What stays in a core's cache is fastest.
-    ("cpu", "large"): LockstepRule(1, False, CACHED_EXAMPLES),
-    # Many small products fill the device.
-    ("accelerator", "small"): LockstepRule(4096, False, None),
-    ("accelerator", "large"): LockstepRule(128, False, None),
-}
+# The most models in lockstep that "auto" means, by device and size of the model: measured by benchmarks/round.py and
+# benchmarks/sweep.py, on an H100 by benchmarks/accelerator.py. On a CPU, larger operations of small models are faster,
+# and of large ones what stays in a core's cache; many small products fill an accelerator.
+MAX_MODELS = {("cpu", "small"): 32, ("cpu", "large"): 1, ("accelerator", "small"): 4096, ("accelerator", "large"): 128}
 
 
 def choose_layout(
@@ -132,24 +115,24 @@ def choose_layout(
     """
     engine, cohort_size, batch_size = config.engine, config.server.cohort_size, config.client.batch_size
     device = "cpu" if machine.backend == "cpu" else "accelerator"
-    rule = RULES[device, "small" if num_params <= MAX_SMALL_MODEL else "large"]
-    examples = batch_size if rule.examples is None else -(-batch_size // max(1, batch_size // rule.examples))
+    size = "small" if num_params <= MAX_SMALL_MODEL else "large"
+    max_models, examples = MAX_MODELS[device, size], batch_size
+    if (device, size) == ("cpu", "large"):
+        examples = -(-batch_size // max(1, batch_size // CACHED_EXAMPLES))
     micro_batch = min(examples if engine.micro_batch == "auto" else engine.micro_batch, batch_size)
 
     client_devices = engine.client_devices
-    if client_devices == "auto" and rule.max_models == 1 and machine.num_devices > machine.num_processes == 1:
+    if client_devices == "auto" and max_models == 1 and machine.num_devices > machine.num_processes == 1:
         client_devices = _fastest_client_devices(config, num_runs, num_examples, micro_batch, machine.num_devices)
     run_devices, client_devices = _devices(client_devices, num_runs, cohort_size, machine)
     num_runs, cohort_size = -(-num_runs // run_devices), -(-cohort_size // client_devices)  # of a device
 
-    max_models = rule.max_models
-    if machine.backend == "cpu":
-        max_models = max(1, min(max_models, int(SHARE_OF_MEMORY * machine.memory) // step_bytes(micro_batch)))
-
     clients = cohort_size
-    if rule.is_efficient:
-        max_width, steps = max(1, rule.max_models // num_runs), config.client.steps
+    if (device, size) == ("cpu", "small"):  # only as many as hardly wait for each other; runs of one seed never do
+        max_width, steps = max(1, max_models // num_runs), config.client.steps
         clients = max(2, efficient_width(num_examples, cohort_size, batch_size, max_width, steps))
+    if device == "cpu":
+        max_models = max(1, min(max_models, int(SHARE_OF_MEMORY * machine.memory) // step_bytes(micro_batch)))
     client_width = min(min(clients, max_models) if engine.client_width == "auto" else engine.client_width, cohort_size)
     max_runs = max(1, min(max_models // client_width, num_runs))
     least_padding = min(range(max_runs, max_runs // 2, -1), key=lambda width: -num_runs % width)
