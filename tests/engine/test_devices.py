@@ -13,21 +13,11 @@ from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 
 CONFIG = """
-[data]
-num_clients = 12
-partition = "dirichlet"
-[mlp]
-hidden_sizes = [8]
-[corruption]
-kind = "shuffling"
-fraction = 0.25
-[server]
-cohort_size = 5
-num_rounds = 3
-eval_every = 2
-[engine]
-client_width = 1
-run_width = 1
+data = {num_clients = 12, partition = "dirichlet"}
+mlp.hidden_sizes = [8]
+corruption = {kind = "shuffling", fraction = 0.25}
+server = {cohort_size = 5, num_rounds = 3, eval_every = 2}
+engine = {client_width = 1, run_width = 1}
 [[sweep]]
 server.aggregator = ["rfa", "median"]
 client.algorithm = "scaffold"

@@ -104,14 +104,9 @@ def test_no_rounds_at_all(tmp_path):
 
 def test_a_run_that_diverges_is_recorded_and_stops_nobody_else(tmp_path):
     text = """
-    [data]
-    num_clients = 4
-    [mlp]
-    hidden_sizes = [4]
-    [server]
-    cohort_size = 4
-    num_rounds = 4
-    eval_every = 2
+    data.num_clients = 4
+    mlp.hidden_sizes = [4]
+    server = {cohort_size = 4, num_rounds = 4, eval_every = 2}
     [[sweep]]
     client.learning_rate = [0.1, 1e25]"""
     plan = make_plan(parse(text))

@@ -50,23 +50,11 @@ def growing_flip():
 '''
 GRID = """
 name = "family"
-[data]
-num_clients = 6
-num_train = 120
-num_test = 60
-partition = "dirichlet"
-[mlp]
-hidden_sizes = [4]
-[client]
-batch_size = 8
-[server]
-cohort_size = 6
-num_rounds = 4
-eval_every = 2
-num_byzantine = "corrupted"
-[engine]
-client_width = 2
-run_width = 2
+data = {num_clients = 6, num_train = 120, num_test = 60, partition = "dirichlet"}
+mlp.hidden_sizes = [4]
+client.batch_size = 8
+server = {cohort_size = 6, num_rounds = 4, eval_every = 2, num_byzantine = "corrupted"}
+engine = {client_width = 2, run_width = 2}
 [[sweep]]
 server.aggregator = ["fedavg", "trimmed_mean", "plugins.py:slow_mean", "foolsgold", "arfl"]
 attack.kind = ["sign_flip", "plugins.py:growing_flip", "mimic", "fake_loss"]

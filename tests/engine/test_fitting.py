@@ -33,16 +33,9 @@ def test_half_as_many_models_after_a_compiler_runs_out_of_memory(clients, max_mo
 
 
 LOCKSTEP = """
-[data]
-num_clients = 10
-num_train = 100
-num_test = 20
-[mlp]
-hidden_sizes = [64]
-[server]
-aggregator = "fedavg"
-cohort_size = 4
-num_rounds = 1
+data = {num_clients = 10, num_train = 100, num_test = 20}
+mlp.hidden_sizes = [64]
+server = {aggregator = "fedavg", cohort_size = 4, num_rounds = 1}
 [[sweep]]
 seed = [0, 1, 2, 3]
 """

@@ -21,22 +21,12 @@ from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 
 TINY = """
-[data]
-num_clients = 6
-partition = "dirichlet"
-[mlp]
-hidden_sizes = [4]
-[client]
-batch_size = 16
-[server]
-cohort_size = 4
-num_rounds = 12
-eval_every = 2
-[corruption]
-kind = "shuffling"
-fraction = 0.5
-[record]
-models = true
+data = {num_clients = 6, partition = "dirichlet"}
+mlp.hidden_sizes = [4]
+client.batch_size = 16
+server = {cohort_size = 4, num_rounds = 12, eval_every = 2}
+corruption = {kind = "shuffling", fraction = 0.5}
+record.models = true
 [[sweep]]
 server.aggregator = "fedavg"
 seed = [0, 1, 2, 3]

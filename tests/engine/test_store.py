@@ -20,25 +20,12 @@ from tests.conftest import Stop, check_equal
 
 SMALL = """
 name = "small"
-[data]
-num_clients = 6
-num_train = 120
-num_test = 60
-partition = "dirichlet"
-[mlp]
-hidden_sizes = [4]
-[client]
-batch_size = 8
-[server]
-aggregator = "fedavg"
-cohort_size = 4
-num_rounds = 6
-eval_every = 2
-[sgd]
-momentum = 0.5
-[engine]
-client_width = 4
-run_width = 1
+data = {num_clients = 6, num_train = 120, num_test = 60, partition = "dirichlet"}
+mlp.hidden_sizes = [4]
+client.batch_size = 8
+server = {aggregator = "fedavg", cohort_size = 4, num_rounds = 6, eval_every = 2}
+sgd.momentum = 0.5
+engine = {client_width = 4, run_width = 1}
 """
 SEEDS, RULES = (0, 1, 2), ("fedavg", "arfl")
 

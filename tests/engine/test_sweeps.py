@@ -17,19 +17,10 @@ from fedsim.models import MLP
 from tests.conftest import build_simulation, watch_tracing
 
 TINY = """
-[data]
-num_clients = 6
-partition = "dirichlet"
-num_train = 240
-[mlp]
-hidden_sizes = [8]
-[client]
-batch_size = 8
-[server]
-aggregator = "fedavg"
-cohort_size = 4
-num_rounds = 3
-eval_every = 3
+data = {num_clients = 6, partition = "dirichlet", num_train = 240}
+mlp.hidden_sizes = [8]
+client.batch_size = 8
+server = {aggregator = "fedavg", cohort_size = 4, num_rounds = 3, eval_every = 3}
 """
 SWEPT = {
     "cfl.threshold": [-1.0, 0.0, 0.5],
@@ -42,14 +33,12 @@ SWEPT = {
     "seed": [1, 2, 3],
 }
 FIXED = """
-[cfl]
-threshold = 0.3
-[fedprox]
-mu = 0.5
-[corruption]
-fraction = 0.5
-[attack]
-kind = "sign_flip"
+client.algorithm = "fedprox"
+client.optimizer = "adamw"
+cfl.threshold = 0.3
+fedprox.mu = 0.5
+corruption.fraction = 0.5
+attack.kind = "sign_flip"
 """
 
 
@@ -65,8 +54,7 @@ def num_runs(traced):
 
 def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(traced, tmp_path):
     """Settings of a rule, an algorithm, an attack and an optimizer, in lockstep and one after another."""
-    client = 'algorithm = "fedprox"\noptimizer = "adamw"\nbatch_size'
-    text = TINY.replace("fedavg", "cfl").replace("batch_size", client) + FIXED
+    text = TINY.replace("fedavg", "cfl") + FIXED
     text += "".join(f"[[sweep]]\n{key} = {values}\n" for key, values in SWEPT.items())
     together, alone = (
         run_plan(make_plan(parse(text, {"engine.run_width": width})), tmp_path / f"{width}").read("rounds")
@@ -126,18 +114,7 @@ def test_each_part_does_what_the_library_does(tmp_path):
                 assert row["weight"] == pytest.approx(float(records.weights[of_round, position]), abs=1e-4)
 
 
-LATE = (
-    TINY
-    + """
-[corruption]
-kind = "noisy"
-fraction = 0.5
-[attack]
-kind = "fake_counts"
-[record]
-data = true
-"""
-)
+LATE = TINY + "corruption = {kind = 'noisy', fraction = 0.5}\nattack.kind = 'fake_counts'\nrecord.data = true\n"
 
 
 def test_a_sweep_over_the_start_of_corruption_compiles_once(traced, tmp_path):

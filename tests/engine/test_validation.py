@@ -16,22 +16,11 @@ from fedsim.errors import DataError
 from fedsim.forecast.estimate import FORWARD_SHARE, example_work, group_bytes
 
 TEXT = """
-[data]
-num_clients = 8
-num_train = 300
-validation_fraction = 0.2
-[mlp]
-hidden_sizes = [4]
-[client]
-dropout_rate = 0.2
-[server]
-aggregator = "krum"
-pre_aggregators = ["nnm"]
-cohort_size = 6
-num_rounds = 4
-eval_every = 2
-[record]
-models = true
+data = {num_clients = 8, num_train = 300, validation_fraction = 0.2}
+mlp.hidden_sizes = [4]
+client.dropout_rate = 0.2
+server = {aggregator = "krum", pre_aggregators = ["nnm"], cohort_size = 6, num_rounds = 4, eval_every = 2}
+record.models = true
 [[sweep]]
 corruption.kind = "flipping"
 corruption.fraction = 0.5

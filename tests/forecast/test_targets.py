@@ -32,21 +32,11 @@ NETWORKS = {
     "mlp": (MLP(10, (32,)), np.zeros(64, np.float32)),
 }
 TINY = """
-[data]
-num_clients = 16
-num_train = 160
-[mlp]
-hidden_sizes = [8]
-[client]
-batch_size = 4
-[server]
-aggregator = "arfl"
-cohort_size = 8
-num_rounds = 4
-eval_every = 2
-[corruption]
-kind = "shuffling"
-fraction = 0.25
+data = {num_clients = 16, num_train = 160}
+mlp.hidden_sizes = [8]
+client.batch_size = 4
+server = {aggregator = "arfl", cohort_size = 8, num_rounds = 4, eval_every = 2}
+corruption = {kind = "shuffling", fraction = 0.25}
 [[sweep]]
 seed = [0, 1]
 """
