@@ -7,8 +7,7 @@ import jax
 
 from fedsim.engine import build, devices, factories, memory
 from fedsim.engine.compiling import peak_memory
-from fedsim.engine.families import Group, make_family
-from fedsim.engine.family import Family
+from fedsim.engine.families import Family, Group, make_family
 from fedsim.engine.group_inputs import Inputs
 from fedsim.engine.layout import Layout, widest_fitting
 from fedsim.engine.plan import Plan

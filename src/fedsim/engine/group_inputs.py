@@ -17,8 +17,7 @@ from fedsim.config.schema import Config
 from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, SimulationState
 from fedsim.engine import build, memory, processes
 from fedsim.engine.data import make_backdoor_tests
-from fedsim.engine.families import Group
-from fedsim.engine.family import Family
+from fedsim.engine.families import Family, Group
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs, batch_positions, cut_batches, make_run_inputs
 from fedsim.engine.model import make_task
 from fedsim.engine.programs import Executables, RunFunctions

@@ -19,8 +19,7 @@ from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, factories, memory
 from fedsim.engine.checks import check_group, note_own_models
 from fedsim.engine.data import load_dataset
-from fedsim.engine.families import Group, group_runs, layout_key, make_families
-from fedsim.engine.family import Family
+from fedsim.engine.families import Family, Group, group_runs, layout_key, make_families
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
 from fedsim.engine.memory import run_bytes
 from fedsim.engine.model import num_params

@@ -10,8 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedsim.core.types import Array, ClientData, PyTree, RoundRecord, SimulationState
 from fedsim.engine import memory, processes
-from fedsim.engine.families import Group
-from fedsim.engine.family import Family
+from fedsim.engine.families import Family, Group
 from fedsim.engine.group_inputs import Functions, Inputs, ReadStates, first_rounds
 from fedsim.engine.inputs import RunInputs, SharedInputs, buffer_shapes
 from fedsim.engine.layout import RUNS
