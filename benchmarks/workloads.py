@@ -31,9 +31,8 @@ from fedsim.core.types import Array, HParams, PyTree, Scalar
 from fedsim.engine import memory
 from fedsim.engine.data import load_dataset
 from fedsim.engine.inputs import RunInputs, SharedInputs
-from fedsim.engine.layout import Layout, Machine, choose_layout
+from fedsim.engine.layout import Layout, Machine, choose_layout, make_mesh
 from fedsim.engine.programs import RunFunctions
-from fedsim.engine.sharding import make_mesh
 from fedsim.errors import FedsimError
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 

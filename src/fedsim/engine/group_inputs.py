@@ -19,9 +19,9 @@ from fedsim.engine import build, memory, processes
 from fedsim.engine.data import make_backdoor_tests
 from fedsim.engine.families import Family, Group
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs, batch_positions, cut_batches, make_run_inputs
+from fedsim.engine.layout import make_shardings
 from fedsim.engine.model import make_task
 from fedsim.engine.programs import Executables, RunFunctions
-from fedsim.engine.sharding import make_shardings
 
 ReadStates: TypeAlias = Callable[[list[SimulationState]], list[SimulationState]]
 """Reads the saved states of batches, given their shapes."""
