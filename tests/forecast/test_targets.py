@@ -93,7 +93,7 @@ def inputs_of(plan, layout, devices=None):
 def test_loops_of_a_chunk_have_unbatched_bounds(plan, layout):
     """A batched condition becomes a reduction over all models, and selects over everything that the loop carries."""
     inputs = inputs_of(plan, layout)
-    states, (shared, _, runs) = trace(inputs).states, inputs.shapes
+    states, (shared, _, runs, *_) = trace(inputs).states, inputs.shapes
     chunk = jax.make_jaxpr(run_functions(inputs).chunk)(states, shared, runs, jax.ShapeDtypeStruct((), np.int32))
     loops = [eqn for eqn in inner(chunk.jaxpr) if eqn.primitive.name == "while"]
     assert len(loops) >= 3  # rounds, epochs, steps

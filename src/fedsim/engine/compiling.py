@@ -94,7 +94,8 @@ def run_functions(inputs: Inputs) -> RunFunctions:
 
 def _trace(inputs: Inputs) -> Programs:
     started, functions, by_run = time.perf_counter(), run_functions(inputs), inputs.shardings.by_run
-    states = shapes_of(jax.eval_shape(functions.init, *inputs.init_shapes), by_run)
+    shared, _, runs, losses, _ = inputs.shapes
+    states = shapes_of(jax.eval_shape(functions.init, shared, runs, losses), by_run)
     options: dict[str, dict[str, Any]] = {
         "init": {"out_shardings": by_run},
         "chunk": {"out_shardings": by_run, "donate_argnums": 0},
@@ -109,6 +110,7 @@ def _trace(inputs: Inputs) -> Programs:
 def _key(inputs: Inputs) -> Hashable:
     """Equal for inputs with equal programs."""
     group, family = inputs.group, inputs.family
+    shapes, structure = jax.tree.flatten(inputs.shapes)
     plugins = factories.plugins([*family.servers.values(), *family.attacks.values()])
     # A plug-in may depend on more than its code, so a later run traces it again.
     in_program = any(FIXED[plugin.key].role in (Role.PROGRAM, Role.BRANCH) for plugin in plugins)
@@ -119,7 +121,8 @@ def _key(inputs: Inputs) -> Hashable:
         tuple(family.attacks),
         tuple(sorted((name, kind) for name, (_, kind) in family.settings.items())),
         family.max_num_examples,
-        inputs.signature,
+        tuple(shapes),
+        structure,
         group.layout,
         inputs.devices,
         tuple(compiler_options(inputs.devices[0]).items()),

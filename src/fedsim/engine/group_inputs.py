@@ -5,7 +5,7 @@ Here all examples are on the devices. `engine.streamed` has the same interface f
 
 from collections.abc import Callable, Generator, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -35,6 +35,10 @@ class InputShapes(NamedTuple):
     shared: SharedInputs
     evaluation: EvaluationData
     runs: RunInputs
+    losses: jax.ShapeDtypeStruct | None = None
+    """[B, N] of all clients' losses before the first round, if these are measured in portions, of streamed data."""
+    portion: jax.ShapeDtypeStruct | None = None
+    """[P] of a portion's clients."""
 
 
 class Inputs:
@@ -77,39 +81,27 @@ class Inputs:
     def shapes(self) -> InputShapes:
         """The shapes of what the programs read."""
         shared, evaluation = shapes_of(self.host_data, self.shardings.everywhere)
-        train, shared = self._shared_shapes(shared)
+        return InputShapes(shared, evaluation, self.run_shapes(shared.train))
+
+    def run_shapes(self, train: ClientData) -> RunInputs:
+        """The shapes of a batch of runs, whose training data have these shapes."""
         make = lambda train: self._make_runs(distinct_runs(self.group.configs), train)
-        return InputShapes(shared, evaluation, self.batch_shapes(jax.eval_shape(make, train)))
+        of_batch = lambda a: self.batch_shape(a.dtype, *a.shape[1:])
+        runs: RunInputs = jax.tree.map(of_batch, jax.eval_shape(make, train))
+        return runs
 
-    def _shared_shapes(self, shared: SharedInputs) -> tuple[ClientData, SharedInputs]:
-        """The shapes of the training data of a run, and of what a program gets, from those of `host_data`."""
-        return shared.train, shared
-
-    def batch_shapes(self, runs: PyTree) -> PyTree:
-        """The shapes of a batch of `runs` [S, ...]."""
-        by_run = self.shardings.by_run
-        shape = lambda a: jax.ShapeDtypeStruct((self.runs_per_batch, *a.shape[1:]), a.dtype, sharding=by_run)
-        return jax.tree.map(shape, runs)
-
-    @property
-    def signature(self) -> tuple[Any, ...]:
-        """Equal for groups whose programs read arrays of the same shapes."""
-        leaves, structure = jax.tree.flatten(self.host_data)
-        return structure, tuple((np.shape(a), jax.numpy.result_type(a)) for a in leaves)
-
-    @property
-    def init_shapes(self) -> tuple[PyTree, ...]:
-        """The shapes of the arguments of `RunFunctions.init`."""
-        return self.shapes.shared, self.shapes.runs
+    def batch_shape(self, dtype: jax.typing.DTypeLike, *shape: int) -> jax.ShapeDtypeStruct:
+        """Of an array [B, *shape], an entry for each run of a batch."""
+        return jax.ShapeDtypeStruct((self.runs_per_batch, *shape), dtype, sharding=self.shardings.by_run)
 
     def programs(self, functions: RunFunctions, states: SimulationState) -> Functions:
         """The programs of the group, whose batches have `states` of these shapes."""
-        shared, evaluation, runs = self.shapes
+        shared, evaluation, runs, losses, _ = self.shapes
         number = jax.ShapeDtypeStruct((), np.int32, sharding=self.shardings.everywhere)
         if self.group.configs[0].server.may_stop:
-            number = self.batch_shapes(np.empty(0, np.int32))
+            number = self.batch_shape(np.int32)
         programs: Functions = {
-            "init": (functions.init, self.init_shapes),
+            "init": (functions.init, (shared, runs, losses)),
             "chunk": (functions.chunk, (states, shared, runs, number)),
             "measure": (functions.measure, (states, runs.hparams, runs.trigger_ids, shared.frozen, evaluation)),
         }
@@ -144,7 +136,7 @@ class Inputs:
 
     def initial_states(self, executables: Executables) -> list[SimulationState]:
         """The states [B] of each batch before the first round."""
-        return [executables.init(self.shared, runs) for runs in self.batches]
+        return [executables.init(self.shared, runs, None) for runs in self.batches]
 
     def chunks(
         self, executables: Executables, states: list[SimulationState], rounds: range, is_active: np.ndarray | None

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from typing import Any
+from functools import cached_property
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 from fedsim.core.types import Array, ClientData, PyTree, RoundRecord, SimulationState
 from fedsim.engine import memory, processes
 from fedsim.engine.families import Family, Group
-from fedsim.engine.group_inputs import Functions, Inputs, ReadStates, first_rounds
+from fedsim.engine.group_inputs import Functions, Inputs, InputShapes, ReadStates, first_rounds, shapes_of
 from fedsim.engine.inputs import RunInputs, SharedInputs, buffer_shapes
 from fedsim.engine.layout import RUNS
 from fedsim.engine.programs import Executables, RunFunctions
@@ -26,29 +26,22 @@ class StreamedInputs(Inputs):
 
     shared_spec: PyTree = SharedInputs(train=P(RUNS), frozen=P(), root=P(), branch=P(), state_rows=P(RUNS))  # type: ignore[arg-type]
 
-    def _shared_shapes(self, shared: SharedInputs) -> tuple[ClientData, SharedInputs]:
-        layout = self.group.layout
-        train, rows = buffer_shapes(shared.train, layout.buffer_examples), None
-        if layout.buffer_clients:
-            rows = jax.ShapeDtypeStruct((self.group.dataset.num_clients,), np.int32)
-        tile = lambda a: jax.ShapeDtypeStruct(
-            (layout.run_devices * a.shape[0], *a.shape[1:]), a.dtype, sharding=self.shardings.by_run
-        )
+    @cached_property
+    def shapes(self) -> InputShapes:
+        layout, (_, everywhere, by_run) = self.group.layout, self.shardings
+        sizes = np.asarray(self.group.dataset.train.num_examples)
+        shared, evaluation = shapes_of(self.host_data, everywhere)
+        train = buffer_shapes(shared.train, layout.buffer_examples)
+        rows = jax.ShapeDtypeStruct(sizes.shape, np.int32) if layout.buffer_clients else None
+        tile = lambda a: jax.ShapeDtypeStruct((layout.run_devices * a.shape[0], *a.shape[1:]), a.dtype, sharding=by_run)
         tiled, state_rows = jax.tree.map(tile, (train, rows))
-        return train, shared._replace(train=tiled, state_rows=state_rows)
-
-    @property
-    def signature(self) -> tuple[Any, ...]:
-        return *super().signature, self._portion_size
-
-    @property
-    def _portion_size(self) -> int:
-        return portion_size(np.asarray(self.group.dataset.train.num_examples), self.group.layout)
-
-    @property
-    def init_shapes(self) -> tuple[PyTree, ...]:
-        shape = (self.runs_per_batch, self.group.dataset.num_clients)
-        return *super().init_shapes, jax.ShapeDtypeStruct(shape, np.float32, sharding=self.shardings.by_run)
+        return InputShapes(
+            shared._replace(train=tiled, state_rows=state_rows),
+            evaluation,
+            self.run_shapes(train),
+            self.batch_shape(np.float32, len(sizes)),
+            jax.ShapeDtypeStruct((portion_size(sizes, layout),), np.int32, sharding=everywhere),
+        )
 
     def programs(self, functions: RunFunctions, states: SimulationState) -> Functions:
         programs = super().programs(functions, states)
@@ -62,8 +55,7 @@ class StreamedInputs(Inputs):
                 """The clients `client_ids` [P] in another order, and their losses at the initial model, both [S, P]."""
                 return functions.map(measure, runs, shared, client_ids)
 
-            ids = jax.ShapeDtypeStruct((self._portion_size,), np.int32, sharding=self.shardings.everywhere)
-            programs["initial_losses"] = initial_losses, (self.shapes.shared, self.shapes.runs, ids)
+            programs["initial_losses"] = initial_losses, (self.shapes.shared, self.shapes.runs, self.shapes.portion)
         return programs
 
     def other_batch_bytes(self, states: SimulationState) -> int:
