@@ -228,7 +228,8 @@ def no_figures(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def data_dirs(monkeypatch, tmp_path) -> tuple[Path, Path]:
-    """A folder for prepared and decoded data sets, so that tests see no settings or data of the user."""
+    """Folders for prepared and decoded data sets in the working directory: tests see and touch nothing of the user."""
+    monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("FEDSIM_") and name != "FEDSIM_DATA_DIR":
             monkeypatch.delenv(name)

@@ -265,8 +265,7 @@ def test_callbacks_may_stop_the_experiment_which_can_be_resumed(result, tmp_path
     assert capsys.readouterr().err == ""
 
 
-def test_default_progress_and_folder(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_default_progress_and_folder(capsys):
     result = fedsim.run({"server": {"num_rounds": 0}, "mlp": {"hidden_sizes": [4]}, "name": "zero"})
     assert result.path.parts[0] == "runs"
     assert result.path.name.startswith("zero-")

@@ -36,8 +36,7 @@ def test_the_most_used_functions_have_examples():
 
 @pytest.mark.docs
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_example(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # some examples write a run folder
+def test_example(name):
     report = []
     result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(EXAMPLES[name], out=report.append)
     assert result.failed == 0, "".join(report)

@@ -18,7 +18,7 @@ def code_cells(name):
 
 
 @pytest.fixture
-def execute(monkeypatch, tmp_path):
+def execute():
     """Executes the code of a notebook in an empty folder; returns its variables."""
 
     def variables_of(name):
@@ -26,7 +26,6 @@ def execute(monkeypatch, tmp_path):
         exec(compile(code, name, "exec"), variables)
         return variables
 
-    monkeypatch.chdir(tmp_path)
     plt.switch_backend("agg")
     with jax.numpy_rank_promotion("allow"):  # the default
         yield variables_of

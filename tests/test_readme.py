@@ -10,9 +10,8 @@ from tests.docs.pages import ROOT, blocks, text_of
 
 
 @pytest.mark.docs
-def test_the_python_code_runs(tmp_path, monkeypatch):
+def test_the_python_code_runs(tmp_path):
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    monkeypatch.chdir(tmp_path)
     namespace: dict = {}
     (block,) = blocks("README.md", "python")
     exec(compile(block.text, "README.md", "exec"), namespace)

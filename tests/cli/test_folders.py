@@ -49,9 +49,8 @@ def test_show_lists_folders(folders, monkeypatch, capsys):
     assert "ARFL,Shuffling50%" in text
 
 
-def test_show_names_the_best_rule_of_the_hardest_scenario_without_failed_runs(tmp_path, monkeypatch, capsys):
+def test_show_names_the_best_rule_of_the_hardest_scenario_without_failed_runs(tmp_path, capsys):
     """Rules are equal, and worse, without corrupted clients; under shuffling, the best rule has diverged."""
-    monkeypatch.chdir(tmp_path)
     level = {"fedavg": 0.5, "rfa": 0.7, "arfl": 0.8}
     value = lambda run, t: 0.6 if not run["corruption.fraction"] else level[run["server.aggregator"]]
     lost = lambda run: run["server.aggregator"] == "arfl" and run["corruption.fraction"] > 0
@@ -85,8 +84,7 @@ def test_show_starts_without_jax(folders):
     assert shown.splitlines()[-1] == "False"
 
 
-def test_show_lists_broken_folders(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_show_lists_broken_folders(tmp_path, capsys):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "manifest.json").write_text("{}")
     (tmp_path / "new" / "groups" / "a").mkdir(parents=True)
@@ -153,8 +151,7 @@ def test_show_says_what_settings_lack(tmp_path, capsys):
         ("file", "DIR: must be a run folder or a folder of run folders, got the file file"),
     ],
 )
-def test_show_without_a_run_folder(name, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_show_without_a_run_folder(name, message, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     assert main(["show", name]) == 2

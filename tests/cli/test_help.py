@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A working directory with data files, without a terminal."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     rng = np.random.default_rng(0)
     x, y, ids = rng.normal(size=(220, 3)).astype(np.float32), np.arange(220) % 3, np.arange(200) % 4
@@ -161,8 +160,7 @@ def test_doctor_lists_missing_packages(monkeypatch, capsys):
     assert "pip install 'fedsim-jax[html]'" in " ".join(capsys.readouterr().out.split())
 
 
-def test_bundled_configurations_by_name(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_bundled_configurations_by_name(capsys):
     assert {"quickstart", "paper/lambda", "robustness/forged-reports"} <= set(bundled.names())
     assert toml.read(Path("quickstart")).runs() == toml.read(ROOT / "configs" / "quickstart.toml").runs()
     assert toml.read(Path("configs/quickstart.toml")).name == "quickstart"

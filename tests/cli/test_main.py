@@ -30,9 +30,8 @@ seed = [0, 1]
 
 
 @pytest.fixture
-def config(tmp_path, monkeypatch):
+def config(tmp_path):
     """A configuration in the working directory."""
-    monkeypatch.chdir(tmp_path)
     path = tmp_path / "small.toml"
     path.write_text(SMALL)
     return path

@@ -26,8 +26,7 @@ def folder(config, tmp_path_factory):
     return run_plan(make_plan(parse(SMALL, name="small")), tmp_path_factory.mktemp("runs") / "small")
 
 
-def test_a_dry_run_shows_the_plan_and_writes_nothing(config, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_dry_run_shows_the_plan_and_writes_nothing(config, tmp_path, capsys):
     assert main(["run", str(config), "--sweep.server.aggregator", "fedavg", "arfl", "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "4 runs in 2 groups" in printed
@@ -36,9 +35,8 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(config, tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
-def test_run_then_report_again(config, folder, tmp_path, monkeypatch, capsys):
+def test_run_then_report_again(config, folder, monkeypatch, capsys):
     """The rows of the library's run, and the same table and files twice."""
-    monkeypatch.chdir(tmp_path)
     assert main(["run", "--log", "tensorboard", str(config)]) == 0
     printed = capsys.readouterr()
     assert "Shuffling 50 %" in printed.out

@@ -60,7 +60,6 @@ def clip(*, radius: Annotated[Scalar, Traced(gt=0), "the longest that an update 
 def folder(tmp_path, monkeypatch):
     """The working directory, with the file rules.py; imported modules are unloaded after the test."""
     (tmp_path / "rules.py").write_text(RULES)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     schema.cache_clear()

@@ -167,9 +167,8 @@ def test_case(number):
     CHECKS[CASES[number]["kind"]](CASES[number])
 
 
-def test_the_pages_runner_computes_its_cases(tmp_path, monkeypatch):
+def test_the_pages_runner_computes_its_cases():
     """An independent program, in float64: also the variants of its rules."""
-    monkeypatch.chdir(tmp_path)
     namespace = {}
     for block in blocks("docs/extending/conformance.md", "python")[1:]:
         exec(block.text, namespace)

@@ -163,8 +163,7 @@ def other(spec):
 """
 
 
-def test_a_plug_in_may_return_an_nnx_module(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_plug_in_may_return_an_nnx_module(tmp_path):
     (tmp_path / "nets.py").write_text(PLUGIN)
     load = lambda name: parse("", {"model.name": f"nets.py:{name}"})
     assert make_plan(load("net")).runs

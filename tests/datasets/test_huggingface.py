@@ -180,22 +180,19 @@ def test_texts_are_windows_of_tokens(tmp_path):
         ({"path": "empty", "label": "y"}, DataError, r"huggingface\.path: empty cannot be loaded: "),
     ],
 )
-def test_wrong_settings_raise(settings, error, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_wrong_settings_raise(settings, error, message, tmp_path):
     lines(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(error, match=message):
         huggingface(0, **settings)
 
 
-def test_the_code_of_the_page(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_code_of_the_page():
     (block,) = (block for block in blocks("docs/how-to/data.md", "python") if "save_to_disk" in block.text)
     exec(compile(block.text, "docs/how-to/data.md", "exec"), {})
 
 
-def test_init_for_a_saved_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_init_for_a_saved_folder(tmp_path):
     rows = {"dose": RNG.normal(size=60).tolist(), "site": list("abc") * 20, "label": list("ab") * 30}
     save(tmp_path / "saved", rows)
     options = ["--data-path", "saved", "--label", "label", "--client", "site", "--suspect", "none"]

@@ -172,8 +172,7 @@ def test_unknown_clients_are_refused(changes, message, hospitals):
         fedsim.run(fedsim.load(tables, **changes), out=root / "other", progress=False)
 
 
-def test_init_writes_a_configuration_that_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_init_writes_a_configuration_that_runs(tmp_path, capsys):
     names = [f"{client}/{label}/{i}.png" for client in ("H1", "H2") for label in ("cat", "dog") for i in range(5)]
     save(tmp_path / "scans", *names, shape=(40, 30))
     save(tmp_path / "scans", "H1/cat/5.png", "H2/dog/6.png", shape=(90, 80, 3))

@@ -353,8 +353,7 @@ def test_which_data_have_clients():
         fedsim.load(small, data__name=fedsim.sweep(["digits", "leaf"]))
 
 
-def test_init_counts_the_clients_that_can_be_split(csv_file, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_init_counts_the_clients_that_can_be_split(csv_file, capsys):
     csv_file(c=[*["r", "s", "t"] * 7, "r", "s", "alone"], z=np.arange(M))
     init = ["init", "c.toml", "--data-path", "rows.csv", "--label", "y", "--client", "c", "--suspect", "none"]
     assert main(init) == 0

@@ -36,8 +36,7 @@ FRAME = pd.DataFrame(COLUMNS)
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path):
     FRAME.to_csv("rows.csv", index=False)
     FRAME.to_parquet("rows.parquet", index=False)
     FRAME.astype(dict.fromkeys(TEXTS, "category")).to_parquet("categories.parquet", index=False)

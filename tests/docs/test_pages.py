@@ -40,7 +40,6 @@ def run_folder(tmp_path_factory):
 def page_folder(tmp_path, monkeypatch):
     """The current folder, with the repository's configurations. Figures are slow and tested elsewhere."""
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("fedsim.report.figures", lambda results: {})
     modules = set(sys.modules)

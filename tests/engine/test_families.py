@@ -1,9 +1,7 @@
 """Families: rules and attacks are data of one program; every run's rows are those of its own program, bit for bit."""
 
 import dataclasses
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,21 +62,18 @@ seed = [0, 1]
 FAMILY = GRID.partition("[[sweep]]")[0]
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """A working directory with the plug-ins and the configuration."""
+    """A folder with the plug-ins and the configuration."""
     directory = tmp_path_factory.mktemp("families")
     (directory / "plugins.py").write_text(PLUGINS)
     (directory / "grid.toml").write_text(GRID)
-    before = Path.cwd()
-    os.chdir(directory)
-    yield directory
-    os.chdir(before)
+    return directory
 
 
 @pytest.fixture(scope="module")
 def plan(directory):
-    return make_plan(fedsim.load("grid.toml"))
+    return make_plan(fedsim.load(directory / "grid.toml"))
 
 
 @pytest.fixture(scope="module")

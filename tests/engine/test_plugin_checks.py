@@ -176,8 +176,7 @@ def without_parameters(spec):
 
 
 @pytest.fixture(autouse=True)
-def plugin(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def plugin(tmp_path):
     (tmp_path / "plugin.py").write_text(PLUGIN)
 
 

@@ -78,10 +78,9 @@ def test_rows_are_those_of_data_on_the_device(name, tmp_path):
     check_equal(run_plan(on_device, tmp_path / "device"), run_plan(on_host, tmp_path / "host"))
 
 
-def test_resumes_states_of_clients(tmp_path, monkeypatch):
+def test_resumes_states_of_clients(tmp_path):
     """Also of clients that have not trained, whose state is not zero; as data on the device, which are not resumed."""
     (tmp_path / "personal.py").write_text(PERSONAL)
-    monkeypatch.chdir(tmp_path)
     changes = {"client__algorithm": "personal.py:personal", "corruption__start_round": 2, "record__losses": False}
     compute(plan_of("host", **changes), tmp_path / "stopped", calls=2)
     assert compute(plan_of("host", **changes), tmp_path / "stopped").resumed == [3]

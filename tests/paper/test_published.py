@@ -95,7 +95,7 @@ def test_a_run_that_diverged_differs_and_one_that_is_not_there_does_not(tmp_path
     ],
 )
 def test_other_values_are_shown_without_a_published_number(tmp_path, table, keys):
-    claims, _ = claims_of(tmp_path, table, **keys)
+    claims, _ = claims_of(tmp_path / "run", table, **keys)
     assert {claim.verdict for claim in claims} <= {"-", "not run"}
 
 
@@ -110,7 +110,9 @@ def test_foolsgold_is_compared_where_the_published_numbers_are(tmp_path):
 
 
 def test_numbers_of_a_readme(tmp_path):
-    claims, runs = claims_of(tmp_path, "readme", model__name=f"{CONFIGS}/models.py:readme_mlp", data__partition="iid")
+    claims, runs = claims_of(
+        tmp_path / "run", "readme", model__name=f"{CONFIGS}/models.py:readme_mlp", data__partition="iid"
+    )
     expected = [100 * np.mean([accuracy(run, t) for run in runs]) for t in (10, 50)]
     assert [claim.published for claim in claims] == ["94.57", "97.21"]
     np.testing.assert_allclose([np.mean(claim.numbers[0]) for claim in claims], expected)

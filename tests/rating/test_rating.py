@@ -149,8 +149,7 @@ def test_a_change_of_the_plugin_is_refused_but_with_force(rated, monkeypatch, ca
     assert (folder / "cards" / "median-my-rules.py-.csv").read_text() == rated[1]["csv"]
 
 
-def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_bad_input_is_one_line(tmp_path, capsys):
     fixed = "must be a setting of the rule, since the protocol fixes all else"
     for arguments, message in (
         (["medain"], 'server.aggregator: must be a known name, got "medain"; did you mean median?'),
@@ -172,7 +171,6 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(estimate, "server_seconds", lambda config, dataset, layout: 0.5 * layout.num_devices)
     assert main(["rate", "median", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()

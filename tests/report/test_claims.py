@@ -48,9 +48,8 @@ def test_missing_functions_are_refused_before_the_runs(folder):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     """A working directory with a file of claims."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "claims.py").write_text(CLAIMS)
     return tmp_path
 

@@ -88,7 +88,7 @@ seed = [0, 1, 2]
 """
 
 
-def test_a_configuration_shows_its_runs_alone_up_to_its_rounds(tmp_path, capsys, monkeypatch, no_figures):
+def test_a_configuration_shows_its_runs_alone_up_to_its_rounds(tmp_path, capsys, no_figures):
     """As if a folder had no others; of a longer run, the first rows."""
     every = parse(EXPERIMENT).runs()
     runs, ids = list(map(flatten, every)), list(map(run_id, every))
@@ -103,7 +103,6 @@ def test_a_configuration_shows_its_runs_alone_up_to_its_rounds(tmp_path, capsys,
     more = parse(EXPERIMENT, {"name": "more", "seed": fedsim.sweep([1, 7])})
     assert len((partial := report.load(folder, config=more)).runs) == 3
     assert partial.notes == (f"Incomplete: {folder.path} lacks 3 of 6 runs of more.",)
-    monkeypatch.chdir(tmp_path)
     Path("more.toml").write_text(more.dump())
     assert main(["report", "a", "--config", "more.toml", "--format", "markdown"]) == 0
     assert "lacks 3 of 6 runs of more" in capsys.readouterr().out
@@ -151,8 +150,7 @@ def test_a_run_with_more_rounds_in_one_of_two_folders(tmp_path):
         (["a", "--format", "html", "--paired"], "--format html: must be used without --paired"),
     ],
 )
-def test_errors_are_one_line_and_exit_2(arguments, message, tmp_path, monkeypatch, capsys, no_figures):
-    monkeypatch.chdir(tmp_path)
+def test_errors_are_one_line_and_exit_2(arguments, message, tmp_path, capsys, no_figures):
     for name, runs in {"a": GRID[:12], "b": GRID[12:], "c": GRID[:4], "d": GRID}.items():
         make_folder(tmp_path / name, runs)
     assert main(["report", *arguments]) == 2

@@ -110,8 +110,7 @@ def test_settings_of_jobs_are_checked(tmp_path):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def run(tmp_path):
     (tmp_path / "small.toml").write_text(CONFIG)
     return ["run", "small.toml", "--rounds", "2", "--out", "out"]
 
