@@ -1,6 +1,6 @@
 """What a group takes on this machine: its memory, from shapes, and its time, from a few steps that are timed."""
 
-import time
+import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -113,9 +113,4 @@ def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) 
 
 def _shortest(call: Callable[[], PyTree]) -> float:
     """The seconds of the fastest of three calls."""
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append(time.perf_counter() - started)
-    return min(times)
+    return min(timeit.repeat(lambda: jax.block_until_ready(call()), number=1, repeat=3))
