@@ -12,7 +12,7 @@ from fedsim.core.contracts import Algorithm, LocalResult, LocalTraining
 from fedsim.core.local import LocalSGD
 from fedsim.core.types import Array, ClientData, ClientSlice, HParams, PyTree, Scalar, SimulationState, Variables
 from fedsim.testing import require, tiny
-from fedsim.testing.clauses import StatefulFunctionCase, by_name, check, stack_trees, take_rows, vmap
+from fedsim.testing.clauses import StatefulFunctionCase, by_name, check, jit, stack_trees, take_rows, vmap
 
 KEY = jax.random.key(0)
 LEARNING_RATE, NUM_ROUNDS = 0.1, 3
@@ -31,7 +31,7 @@ class _Case(StatefulFunctionCase):
         self.clients = [jax.tree.map(jnp.asarray, take_rows(clients, i)) for i in range(NUM_CLIENTS)]
         states = self.client_state, self.server_state
         inputs = {f"client {i}": (client, *states, LEARNING_RATE) for i, client in enumerate(self.clients)}
-        super().__init__(self.train, (), inputs, has_jit_clause=False)
+        super().__init__(self.train, (), inputs)
 
     def train(
         self, state: tuple[()], client: ClientSlice, client_state: PyTree, server_state: PyTree, learning_rate: Scalar
@@ -100,12 +100,6 @@ def _scale(case: _Case) -> None:
         require.finite(factor, f"with {name} clients valid the factor")
 
 
-def _jit(case: _Case) -> None:
-    """For one client only: many small programs take their time outside of `jax.jit`."""
-    eager, _ = case.train((), *case.rounds[1].inputs)
-    require.close(case.results[1], eager, "inside jax.jit the result differs", require.max_abs(eager))
-
-
 def _zero_learning_rate(case: _Case) -> None:
     result, _ = case.jitted((), case.clients[1], case.client_state, case.server_state, 0.0)
     require.close(result.variables, case.start, "with learning rate 0 the model must not change, but differs")
@@ -152,7 +146,7 @@ CLAUSES = by_name(
     _finite,
     _update_server_state,
     _scale,
-    _jit,
+    jit,
     vmap,
     _zero_learning_rate,
     _not_sampled,

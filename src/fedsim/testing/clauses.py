@@ -103,14 +103,12 @@ class Round(NamedTuple):
 class StatefulFunctionCase:
     """Rounds of a function with state, the state fed back; the reference that its other forms must equal.
 
-    With `has_jit_clause`, a function that cannot be compiled runs as it is, and the clause `jit` reports that.
+    A function that cannot be compiled runs as it is; the clause `jit` or `vmap` reports that.
     """
 
-    def __init__(
-        self, step: Step, state: PyTree, inputs: Mapping[str, tuple[Any, ...]], has_jit_clause: bool = True
-    ) -> None:
+    def __init__(self, step: Step, state: PyTree, inputs: Mapping[str, tuple[Any, ...]]) -> None:
         self.step, self.jitted = step, jax.jit(step)
-        self._state, self._inputs, self._has_jit_clause = state, inputs, has_jit_clause
+        self._state, self._inputs = state, inputs
 
     @cached_property
     def rounds(self) -> list[Round]:
@@ -130,8 +128,6 @@ class StatefulFunctionCase:
         try:
             return self.jitted(state, *inputs)
         except Exception:
-            if not self._has_jit_clause:
-                raise
             return self.step(state, *inputs)
 
     def require_same(self, outputs: tuple[PyTree, PyTree], round: Round, message: str) -> None:

@@ -43,7 +43,7 @@ class _Case(StatefulFunctionCase):
         halved = jax.tree.map(lambda a: (0.5 * a).astype(a.dtype), self.variables)
         models = {"the initial model": self.variables, "half of the initial model": halved}
         inputs = {name: (model, self.x, self.y, self.mask) for name, model in models.items()}
-        super().__init__(lambda state, *inputs: (task.metrics(*inputs), state), (), inputs, has_jit_clause=False)
+        super().__init__(lambda state, *inputs: (task.metrics(*inputs), state), (), inputs)
 
     def loss(self, params: PyTree, statistics: PyTree, *batch: Array) -> tuple[Array, PyTree]:
         return self.task.loss(Variables(params, statistics), *batch)
