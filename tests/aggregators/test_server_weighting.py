@@ -177,7 +177,16 @@ def test_a_chain_is_a_rule():
     np.testing.assert_array_equal(chain.client_weights(state), state[0].alpha)
 
 
-@pytest.mark.parametrize("stages", [(), (aggregators.nnm(),), (aggregators.median(), aggregators.median)])
+@pytest.mark.parametrize("stages", [(), (aggregators.nnm(),)])
 def test_a_chain_without_a_last_rule_is_refused(stages):
     with pytest.raises(ValueError, match=r"^stages: the last one must be a rule"):
         fedsim.chain(*stages)
+
+
+def test_what_makes_a_stage_is_no_stage():
+    for stages in ((aggregators.nnm, aggregators.median()), (aggregators.median(), aggregators.median)):
+        with pytest.raises(ValueError, match=r"^stages: must be .*, got \w+; call the function to get what it makes$"):
+            fedsim.chain(*stages)
+    with pytest.raises(ValueError, match=r"^stages: must be .*, got list; pass stages as arguments"):
+        fedsim.chain([aggregators.nnm()], aggregators.median())
+    apply(aggregators.median(), [[1.0], [2.0]], pre_aggregators=[jax.jit(aggregators.clipping())])

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fedsim.aggregators.arrays import stack_clients, to_array, to_variables, to_vector
-from fedsim.core.chain import ChainKeys, chain, run_rule
+from fedsim.core.chain import ChainKeys, chain, is_pre_aggregator, run_rule
 from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
 from fedsim.core.draws import check_key
 from fedsim.core.factories import Built
@@ -157,6 +157,6 @@ def _check_parts(rule: Any, pre_aggregators: Any, weighting: Any) -> None:
             raise ValueError(f"{name}: must be a rule, such as fedsim.aggregators.median(), got {value!r}")
     is_list = isinstance(pre_aggregators, Sequence)
     for value in pre_aggregators if is_list else [None]:
-        if not callable(value) or isinstance(value, Aggregator) or hasattr(value, "__wrapped__"):
+        if not is_pre_aggregator(value):
             got = value if is_list else pre_aggregators
             raise ValueError(f"pre_aggregators: must be a list such as [fedsim.aggregators.nnm()], got {got!r}")

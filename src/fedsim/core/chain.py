@@ -1,5 +1,6 @@
 """The server as a chain of stages, which is a rule itself."""
 
+import inspect
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
@@ -38,9 +39,10 @@ def chain(*stages: Stage) -> Aggregator:
     >>> apply(rule, [[1.0], [2.0], [3.0], [99.0]]).update.tolist()
     [2.0]
     """
-    if wrong := [stage for stage in stages if not callable(stage) and not isinstance(stage, Aggregator)]:
+    if wrong := [stage for stage in stages if not isinstance(stage, Aggregator) and not is_pre_aggregator(stage)]:
         remedy = "; pass stages as arguments, not as a list" if isinstance(wrong[0], list | tuple) else ""
-        got = type(wrong[0]).__name__
+        remedy = "; call the function to get what it makes" if callable(wrong[0]) else remedy
+        got = getattr(wrong[0], "__name__", type(wrong[0]).__name__)
         raise ValueError(f"stages: must be pre-aggregators and rules, such as aggregators.nnm(), got {got}{remedy}")
     if not stages or not isinstance(last := stages[-1], Aggregator):
         got = getattr(stages[-1], "__qualname__", type(stages[-1]).__name__).partition(".")[0] if stages else "none"
@@ -87,6 +89,15 @@ def chain(*stages: Stage) -> Aggregator:
         observe if uses_losses else None,
         (lambda root, report: root) if uses_root else None,  # each rule measures what its own stages leave of a report
     )
+
+
+def is_pre_aggregator(stage: Any) -> bool:
+    """Whether it takes a report and a key. Functions that make pre-aggregators do not."""
+    try:
+        inspect.signature(stage).bind(None, None)
+    except TypeError:
+        return False
+    return True
 
 
 def _mix(report: CohortReport, pre_aggregate: PreAggregator, key: Array) -> CohortReport:
