@@ -61,12 +61,13 @@ def chain(*stages: Stage) -> Aggregator:
             if isinstance(stage, Aggregator):
                 rule_key = jax.random.fold_in(keys.rule, len(results) + 1)
                 results.append(run_rule(stage, state[len(results)], current, rule_key, root))
-                current = _give_weights(current, results[-1][0].weights)
+                weights = results[-1][0].weights
+                valid = current.valid & (weights > 0)
+                current = current._replace(valid=valid, weights=weights, updates=mask_invalid(current.updates, valid))
             else:
                 current = _mix(current, stage, next(mixing_keys))
         results.append(run_rule(last, state[-1], current, keys.rule, root))
         aggregates, next_states = zip(*results, strict=True)
-        _check_update(aggregates[-1], report)
         weights, mixing = aggregates[-1].weights, current.mixing
         if mixing is not None:
             weights = jnp.matmul(weights, mixing, precision="highest")
@@ -112,11 +113,6 @@ def _mix(report: CohortReport, pre_aggregate: PreAggregator, key: Array) -> Coho
     return mixed._replace(mixing=jnp.matmul(mixed.mixing, report.mixing, precision="highest"))
 
 
-def _give_weights(report: CohortReport, weights: Array) -> CohortReport:
-    valid = report.valid & (weights > 0)
-    return report._replace(valid=valid, weights=weights, updates=mask_invalid(report.updates, valid))
-
-
 def run_rule(
     rule: Aggregator, state: PyTree, report: CohortReport, key: Any, root: RootEvaluator | None
 ) -> tuple[Aggregate, PyTree]:
@@ -130,17 +126,13 @@ def run_rule(
     require.pair(results, "a rule's (Aggregate, next state)")
     result, next_state = results
     require.instance(result, Aggregate, "a rule's result")
-    _check_update(result, report)
+    one_update = jax.tree.map(lambda u: jax.ShapeDtypeStruct(u.shape[1:], u.dtype), report.updates)
+    require.like(result.update, one_update, "a rule's update")
     require.shape(result.weights, report.valid.shape, "a rule's weights")
     require.like(next_state, state, "a rule's state")
     for name, value in result.info.items():
         require.shape(value, (), f"a rule's info: {name}")
     return result, next_state
-
-
-def _check_update(result: Aggregate, report: CohortReport) -> None:
-    like = jax.tree.map(lambda u: jax.ShapeDtypeStruct(u.shape[1:], u.dtype), report.updates)
-    require.like(result.update, like, "a rule's update")
 
 
 def observe_losses(rule: Aggregator, state: PyTree, report: CohortReport) -> PyTree:
