@@ -19,6 +19,7 @@ from fedsim.engine.environment import dataset_digest
 from fedsim.errors import ConfigError, DataError
 from tests.conftest import make_dataset
 from tests.datasets.build import build_dataset
+from tests.docs.pages import ROOT
 
 CHILD = """
 import resource, sys, time
@@ -62,7 +63,7 @@ record.clients = "none"
 def run_limited(code, text, limit, mebibytes, returncode=0):
     """The words that the code prints under a limit of memory; its errors if it should fail."""
     command = [sys.executable, "-c", CHILD + code, text, limit, str(mebibytes)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == returncode, result.stderr
     return result.stderr if returncode else result.stdout.split()
 
