@@ -44,8 +44,15 @@ def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     """A parser with the options of every benchmark: `--repeats` and `--out`."""
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     result.add_argument("--repeats", type=int, default=repeats, help="timed calls of each (default %(default)s)")
-    result.add_argument("--out", type=Path, help="file to which the printed lines are appended")
+    result.add_argument("--out", type=_file, help="file to which the printed lines are appended")
     return result
+
+
+def _file(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"must be a file in an existing folder, got {text!r}")
+    return path
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def find_conflict() -> str:
 
 def entry() -> None:
     """Starts the command line, or exits with one line."""
-    with suppress(ImportError):  # another project's package has no such module
+    with suppress(Exception):  # another project's package has no such module, or cannot be imported
         from fedsim import interrupts
 
         interrupts.install_handler()  # before slow imports

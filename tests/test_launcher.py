@@ -23,7 +23,7 @@ def install(folder, *files):
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: fedsim\nVersion: 0.9.0\n")
     (information / "RECORD").write_text("".join(f"{file},,\n" for file in files))
     (folder / "fedsim").mkdir()
-    (folder / "fedsim" / "__init__.py").write_text("import a_package_that_is_missing")
+    (folder / "fedsim" / "__init__.py").write_text("1 / 0")
 
 
 def test_messages_name_this_distribution_and_its_extras():

@@ -185,7 +185,9 @@ def test_a_chain_without_a_last_rule_is_refused(stages):
 
 def test_what_makes_a_stage_is_no_stage():
     for stages in ((aggregators.nnm, aggregators.median()), (aggregators.median(), aggregators.median)):
-        with pytest.raises(ValueError, match=r"^stages: must be .*, got \w+; call the function to get what it makes$"):
+        with pytest.raises(
+            ValueError, match=r"^stages: must be .*, got \w+; stages take .*, functions that make them must be called$"
+        ):
             fedsim.chain(*stages)
     with pytest.raises(ValueError, match=r"^stages: must be .*, got list; pass stages as arguments"):
         fedsim.chain([aggregators.nnm()], aggregators.median())

@@ -41,7 +41,9 @@ def chain(*stages: Stage) -> Aggregator:
     """
     if wrong := [stage for stage in stages if not isinstance(stage, Aggregator) and not is_pre_aggregator(stage)]:
         remedy = "; pass stages as arguments, not as a list" if isinstance(wrong[0], list | tuple) else ""
-        remedy = "; call the function to get what it makes" if callable(wrong[0]) else remedy
+        remedy = (
+            "; stages take (report, key), functions that make them must be called" if callable(wrong[0]) else remedy
+        )
         got = getattr(wrong[0], "__name__", type(wrong[0]).__name__)
         raise ValueError(f"stages: must be pre-aggregators and rules, such as aggregators.nnm(), got {got}{remedy}")
     if not stages or not isinstance(last := stages[-1], Aggregator):
@@ -93,11 +95,13 @@ def chain(*stages: Stage) -> Aggregator:
 
 
 def is_pre_aggregator(stage: Any) -> bool:
-    """Whether it takes a report and a key. Functions that make pre-aggregators do not."""
+    """Whether it takes a report and a key, as far as Python can tell. Functions that make pre-aggregators do not."""
     try:
         inspect.signature(stage).bind(None, None)
     except TypeError:
         return False
+    except ValueError:  # of built-in functions
+        pass
     return True
 
 

@@ -175,8 +175,8 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
     stages = [("server.pre_aggregators", name) for name in config.server.pre_aggregators]
     notes: dict[str, None] = {}
     weighting = [] if config.server.weighting is None else [("server.weighting", config.server.weighting)]
-    attack = ("attack.kind", config.attack.kind)
-    for key, name in [*weighting, *stages, ("server.aggregator", config.server.aggregator), attack]:
+    attack = ("attack.kind", config.attack.kind)  # before pre-aggregators
+    for key, name in [attack, *weighting, *stages, ("server.aggregator", config.server.aggregator)]:
         rows = f"the {num_rows} rows that pre-aggregators make of a cohort of {cohort_size}"
         counts = [field for field in settings_of(factories.find(key, name)) if field.limits]
         values = dict.fromkeys((field, dict(config.settings)[field.name]) for config in configs for field in counts)

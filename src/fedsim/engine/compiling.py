@@ -20,7 +20,8 @@ from fedsim.engine.plan import Plan
 from fedsim.engine.programs import Executables, RunFunctions
 from fedsim.engine.streamed.inputs import make_inputs
 
-MAX_FAMILIES = 32  # whose programs stay in memory: each takes hundreds of the 65,530 memory maps of a Linux process
+MAX_FAMILIES = 32  # whose programs stay in memory while a plan runs
+MAX_KEPT_FAMILIES = 8  # after a run: each takes hundreds of the 65,530 memory maps of a Linux process
 
 
 @dataclass(eq=False)
@@ -74,8 +75,7 @@ def trace(inputs: Inputs) -> Programs:
     """The programs that read these inputs: traced now, with the settings that JAX has in this thread, unless known."""
     key = _key(inputs)
     _known[key] = programs = _known.pop(key, None) or _trace(inputs)
-    if len(_known) > MAX_FAMILIES:
-        del _known[next(iter(_known))]
+    keep_programs(MAX_FAMILIES)
     return programs
 
 
@@ -140,7 +140,13 @@ def peak_memory(inputs: Inputs) -> memory.ProgramMemory | None:
 
 def clear_programs() -> None:
     """Frees the programs that earlier runs of this process have compiled."""
-    _known.clear()
+    keep_programs(0)
+
+
+def keep_programs(number: int) -> None:
+    """Frees all programs but those of the `number` families that were used last."""
+    for key in list(_known)[: max(len(_known) - number, 0)]:
+        del _known[key]
 
 
 def start_compiling(plan: Plan, number: int, executor: Executor) -> tuple[Inputs, Programs]:

@@ -14,7 +14,7 @@ import jax
 from fedsim.config.experiment import Experiment
 from fedsim.config.schema import Config
 from fedsim.engine import devices, factories, processes
-from fedsim.engine.compiling import start_compiling
+from fedsim.engine.compiling import MAX_KEPT_FAMILIES, keep_programs, start_compiling
 from fedsim.engine.environment import dataset_digest
 from fedsim.engine.fitting import fit_layouts
 from fedsim.engine.group import GroupRun, start_of
@@ -69,6 +69,7 @@ def run_plan(
     groups = _lock_groups(plan, folder, wait)
     background = ThreadPoolExecutor(1)  # compiles the next family while a group runs
     with closing(groups), ExitStack() as stack:
+        stack.callback(keep_programs, MAX_KEPT_FAMILIES)
         stack.callback(background.shutdown, wait=False, cancel_futures=True)
         while (following := processes.decide(lambda: next(groups, None))) is not None:
             number, is_complete = following

@@ -23,6 +23,7 @@ from fedsim.rating.protocol import DATA_SETS, PARTITION, RULE, SHARE, attack_key
 from fedsim.report import markdown, style
 from fedsim.report.metric import DETECTION
 from fedsim.report.names import aggregator_name, data_name, percent, threat_name
+from fedsim.report.render import escape_markdown
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.report.statistics import half_width
@@ -189,7 +190,8 @@ class Card:
         tables = [f"## {table.title}\n\n{markdown([replace(table, title='')]).rstrip()}" for table in self.tables()]
         limits = "\n".join(f"- {line}" for line in self.limits)
         commands = "\n".join(self.commands())
-        parts = [f"# {self.title}", self.made_by, *self.notes, *images, *tables, "## What this does not show", limits]
+        head = [f"# {escape_markdown(self.title)}", self.made_by, *map(escape_markdown, self.notes), *images]
+        parts = [*head, *tables, "## What this does not show", limits]
         return "\n\n".join([*parts, "## Its runs again", f"```sh\n{commands}\n```"]) + "\n"
 
     def page(self) -> str:

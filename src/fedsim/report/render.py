@@ -109,7 +109,7 @@ def _blocks(names: _Entries, columns: Sequence[_Entries], max_width: int) -> lis
 def markdown(tables: Sequence[Table], literal: bool = True) -> str:
     """The tables in GitHub's Markdown; unless `literal`, texts are Markdown themselves."""
     parts = []
-    as_text: Callable[[str], str] = _literal if literal else str
+    as_text: Callable[[str], str] = escape_markdown if literal else str
     for table in tables:
         header = map(as_text, (table.header, *(column.label for column in table.columns)))
         rule = ["---", *("---" if column.is_text else "---:" for column in table.columns)]
@@ -121,7 +121,7 @@ def markdown(tables: Sequence[Table], literal: bool = True) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _literal(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Without the characters that would end an entry, or begin emphasis within a name."""
     return text.replace("|", "\\|").replace("_", "\\_")
 

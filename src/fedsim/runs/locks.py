@@ -10,7 +10,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 
@@ -53,7 +53,9 @@ class Lock:
         try:
             file_lock = self._acquire(0.0)
         except RunFolderError:  # of another user: the heartbeat tells
-            return self._holder.exists() and time.time() - self._holder.stat().st_mtime < SILENT_SECONDS
+            with suppress(OSError):
+                return time.time() - self._holder.stat().st_mtime < SILENT_SECONDS
+            return False
         if file_lock is None:
             return True
         file_lock.release()
