@@ -8,8 +8,9 @@ An HTML comment right before a block is invisible to readers:
     <!-- first: COMMAND -->             a command from another page that is executed first
     <!-- has: FOLDER -->                a run folder that exists: two rules and two lambdas
 
-A block with `fedsim run` needs one of the first three. All other blocks run unchanged and in order, in one folder
-per page. A block whose first line is a comment with a file name is written to that file.
+A block with `fedsim run` needs one of the first three, unless it begins by making an environment: such blocks are not
+run. All others run unchanged and in order, in one folder per page. A block whose first line is a comment with a file
+name is written to that file.
 """
 
 import re

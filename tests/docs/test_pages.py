@@ -1,4 +1,4 @@
-"""Runs the code of the documentation page by page."""
+"""Runs the code of the README and the documentation page by page, and compares their statements with the code."""
 
 import re
 import shutil
@@ -11,13 +11,16 @@ import fedsim
 from fedsim.cli import main as cli
 from fedsim.cli.overrides import SLURM, split_overrides
 from fedsim.config import toml
-from fedsim.config.kinds import KINDS
+from fedsim.config.kinds import AGGREGATORS, KINDS
+from fedsim.engine.families import group_runs
+from fedsim.rating.card import built_in_cells
 from fedsim.runs.schemas import SCHEMAS
 from tests.docs.pages import PAGES, ROOT, Block, blocks, commands, inline_commands, text_of
 
 RUN_NOTES = {"not run", "read, not run", "tested with"}
 NOTES = {*RUN_NOTES, "first", "has"}
-WITH_CODE = [page for page in PAGES if page != "README.md" and blocks(page, "python", "sh")]
+INSTALLS = "python3 -m venv"  # how blocks begin that are not run
+WITH_CODE = [page for page in PAGES if blocks(page, "python", "sh")]
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +72,19 @@ def test_code(page, page_folder, run_folder):
         assert (small, middle) == (0, 0)  # small lambda: no weight on corrupted clients
         assert large > 0.2  # large lambda: FedAvg
         assert float(namespace["accuracy"]) > 0.9
+    if page == "README.md":
+        assert len(namespace["final"]) == 2 * 3
+        assert namespace["final"]["test_accuracy"].is_between(0.1, 1).all()
 
 
 def is_marked(block: Block) -> bool:
     """Whether a comment says how a block with `fedsim run` is tested, so that no test takes minutes by accident."""
-    return block.language != "sh" or "fedsim run" not in block.text or bool(block.notes.keys() & RUN_NOTES)
+    is_safe = block.language != "sh" or "fedsim run" not in block.text or block.text.startswith(INSTALLS)
+    return is_safe or bool(block.notes.keys() & RUN_NOTES)
 
 
 def run_shell(block: Block) -> None:
-    if "not run" in block.notes or not is_marked(block):
+    if "not run" in block.notes or block.text.startswith(INSTALLS) or not is_marked(block):
         return
     extra = [word for options in block.notes.get("tested with", ()) for word in options.split()]
     for command in commands(block):
@@ -88,21 +95,9 @@ def run_shell(block: Block) -> None:
 
 
 def execute(command: list[str]) -> None:
-    """Runs a fedsim command; the last of repeated options applies."""
+    """Runs a fedsim command."""
     assert command[0] == "fedsim", command
-    assert cli.main(keep_last_options(command[1:])) == 0
-
-
-def keep_last_options(words: list[str]) -> list[str]:
-    """The words without options that are repeated later."""
-    parts: list[list[str]] = [[]]
-    for word in words:
-        if word.startswith("--"):
-            parts.append([])
-        parts[-1].append(word)
-    key = lambda part: part[0].removeprefix("--").removeprefix("sweep.") if part[0].startswith("--") else None
-    names = [key(part) for part in parts]
-    return [word for i, part in enumerate(parts) if names[i] is None or names[i] not in names[i + 1 :] for word in part]
+    assert cli.main(command[1:]) == 0
 
 
 def check(command: list[str]) -> None:
@@ -130,7 +125,7 @@ def test_commands_in_sentences(page, monkeypatch):
         check(command)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "README.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_blocks_that_are_not_run_have_a_reason(page):
     for block in blocks(page):
         assert is_marked(block), f"{page}: a comment must say how this is tested (tests/docs/pages.py):\n{block.text}"
@@ -154,10 +149,34 @@ def test_every_corruption_is_documented():
     assert documented == set(KINDS["corruption.kind"].built_in)
 
 
-def test_features_of_the_readme_exist():
-    table = text_of("README.md").split("## Features\n")[1].split("\n## ")[0]
+def test_the_readme_fits_on_one_screen():
+    assert len(text_of("README.md").splitlines()) <= 150
+    (block,) = blocks("README.md", "python")
+    assert len(block.text.splitlines()) <= 10
+
+
+def test_the_readme_counts_and_names_the_built_in_components():
+    text, attacks = text_of("README.md"), [*KINDS["attack.kind"].built_in]
+    table = text.split("## Features\n")[1].split("\n## ")[0]
     known = {name for kind in KINDS.values() for name in kind.built_in}
     assert set(re.findall(r"`(\w+)`", table)) <= known
+    kinds = ("server.aggregator", "server.pre_aggregators", "attack.kind", "corruption.kind", "data.partition")
+    kinds += ("model.name", "client.algorithm", "server.optimizer")
+    missing = [name for kind in kinds for name in KINDS[kind].built_in if f"`{name}`" not in text]
+    assert missing == ["none", "none"]  # no attack, no corruption
+    assert f"{len(AGGREGATORS) - 2} robust aggregation rules, {len(attacks) - 1} attacks" in text  # but ARFL, FedAvg
+    rated = {cell.rule for cell in built_in_cells("digits") if "=" not in cell.rule}  # with default settings
+    assert len(rated) == len(AGGREGATORS)
+    assert f"All {len(rated)} rules" in text
+
+
+def test_a_newcomers_two_commands():
+    start, test = (block.text for block in blocks("README.md", "sh"))
+    assert start.endswith("fedsim run configs/quickstart.toml\n")
+    assert test.startswith("python3 ")  # the form that .ci/run searches for
+    assert test.endswith("pytest\n")
+    runs = fedsim.load(ROOT / "configs" / "quickstart.toml").runs()
+    assert [len(group) for group in group_runs(runs)] == [15] * 5
 
 
 def test_every_public_name_is_on_the_page_of_the_interface():
