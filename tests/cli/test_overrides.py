@@ -111,6 +111,7 @@ def test_components_are_suggested_under_other_names(key, name, suggestion):
         ("--lam=3", "--lam: no such option; use --arfl.lam"),
         ("--zzzz", "--zzzz; see `fedsim run --help`"),
         ("--forse", "--forse; did you mean --force?"),
+        ("-x", "unknown option -x; see `fedsim run --help`"),
         ("other.toml", "CONFIG: must be one configuration, got other.toml"),
     ],
 )

@@ -85,7 +85,7 @@ def no_option(argument: str, known: Iterable[str]) -> ConfigError:
     from fedsim.config.resolve import schema
 
     option = argument.partition("=")[0]
-    if not option.startswith("--"):
+    if not option.startswith("-"):
         return ConfigError(
             f"CONFIG: must be one configuration, got {argument}, too; to run several values, use --sweep.KEY"
         )
