@@ -176,6 +176,11 @@ def test_exit_codes_and_streams_of_a_process(config):
     assert done.returncode == 2
     assert done.stderr.startswith("fedsim: error: JAX finds no nowhere here")
     assert done.stderr.count("\n") == 1
+    no_number = {**os.environ, "JAX_NUM_CPU_DEVICES": "zero"}
+    done = subprocess.run([*command, "doctor"], capture_output=True, text=True, env=no_number, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith('fedsim: error: Invalid value "zero" for JAX flag jax_num_cpu_devices; change or ')
+    assert done.stderr.count("\n") == 1
     gone = f"{sys.executable} -m fedsim config | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", gone], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -47,6 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"fedsim: error: {describe_os_error(error)}; use another path", file=sys.stderr)
         return 2
+    except ValueError as error:
+        if "jax" in sys.modules or "JAX" not in str(error):
+            raise
+        # JAX checks its environment variables when it is imported.
+        print(f"fedsim: error: {error}; change or unset this environment variable of JAX", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(interrupts.message(), file=sys.stderr)
         return interrupts.INTERRUPTED
