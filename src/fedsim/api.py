@@ -54,6 +54,10 @@ def load(
         changes = _data_keys(data, changes) | changes
     if not isinstance(source, str | Path | Mapping):
         raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
+    if isinstance(source, str) and "\n" in source:
+        raise ConfigError(
+            "source: must be a TOML file, or tables in a dict, got text; tomllib.loads makes tables of it"
+        )
     config = Path(source) if isinstance(source, str) else source
     python_name = lambda key: key.replace(".", "__")
     read = lambda changes: toml.read(config, changes, preset, python_name, where="")

@@ -337,6 +337,10 @@ def test_keywords_are_keys_and_sweeps_are_explicit():
         fedsim.load({1: 2})
     with pytest.raises(ConfigError, match=r"source: .* got \[1\]"):
         fedsim.load([1])
+    with pytest.raises(ConfigError, match=r"source: .* got text; tomllib\.loads makes tables"):
+        fedsim.load("seed = 1\n" * 500)  # longer than a file's name
+    with pytest.raises(ConfigError, match=r"^server: must be set by its keys, such as server\.aggregator, since it is"):
+        fedsim.load({}, server={"num_rounds": 1})
 
 
 # An experiment as text

@@ -45,6 +45,9 @@ class Schema:
         """Raises `ConfigError` for an unknown key, with settings or the nearest name (of `sections` first)."""
         if new_name := RENAMED.get(name.partition(".")[0]):
             raise ConfigError(f"unknown key {name}; it is called {new_name} now")
+        if name in self.headings:
+            key = next(key for key, field in self.fields.items() if field.section == name)
+            raise ConfigError(f"{name}: must be set by its keys, such as {key}, since it is a section")
         if name not in self.fields:
             remedy = self._settings_remedy(name) or did_you_mean(nearest(name, sections) or self.nearest(name))
             raise ConfigError(f"unknown key {name}{remedy}")
