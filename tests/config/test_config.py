@@ -43,10 +43,6 @@ def test_reference_names_every_key_and_choice_and_is_itself_a_config():
             assert name in text
 
 
-def check(text):
-    parse(text).runs()
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -105,10 +101,8 @@ def check(text):
     ],
 )
 def test_errors_name_the_key(text, message):
-    with pytest.raises(ConfigError) as caught:
-        check(text)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse(text).runs()
 
 
 def test_too_large_sweeps_are_errors_before_they_are_built():
@@ -359,12 +353,10 @@ values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(KEYS), values, max_size=4), st.dictionaries(keys_and_junk, values, max_size=3))
 def test_arbitrary_values_raise_only_config_errors(values, block):
-    try:
+    with contextlib.suppress(ConfigError):
         experiment = Experiment(values, ({k: [v] for k, v in block.items()},), schema())
         runs = experiment.runs()
         assert parse(experiment.dump()).runs() == runs
-    except ConfigError as error:
-        assert "\n" not in str(error)  # noqa: PT017
 
 
 def valid_values(key):
