@@ -210,12 +210,6 @@ def test_rows_have_swept_keys(tmp_path):
         assert table["client.learning_rate"].to_list() == [runs[run]["client.learning_rate"] for run in table["run"]]
 
 
-def test_tables_in_arrow(result):
-    """Consumers of Arrow take the tables as they are."""
-    pyarrow = pytest.importorskip("pyarrow")
-    assert pyarrow.table(result.clients).to_pylist() == result.clients.to_dicts()
-
-
 def test_complete_runs_are_not_repeated(result, capsys):
     seen = Seen()
     again = fedsim.run(fedsim.load(TABLES), out=str(result.path), progress=False, callbacks=[seen])

@@ -69,18 +69,6 @@ def test_run_then_report_again(config, folder, monkeypatch, capsys):
     assert f"would be written to {path}, which has 2 of 3 runs" in shown
 
 
-def test_keys_on_the_command_line_win(config, tmp_path, capsys, no_figures):
-    out = tmp_path / "out"
-    options = ["--seed", "3", "--server.num-rounds", "1", "--name", "other", "--sweep.arfl.lam", "0.1", ".5"]
-    assert main(["run", *options, str(config), "--out", str(out)]) == 0
-    assert "one seed" in capsys.readouterr().out
-    rows = RunFolder(out).read("rounds").to_dicts()
-    assert [(row["seed"], row["round"], row["lam"]) for row in rows] == [
-        (3, 0, 0.1), (3, 1, 0.1), (3, 0, 0.5), (3, 1, 0.5)
-    ]  # fmt: skip
-    assert list(out.glob("configs/other-*.toml"))
-
-
 def test_another_command_adds_its_runs(config, folder, tmp_path, capsys, no_figures):
     """The seeds of the file, to one that is there; the table shows all."""
     out = RunFolder(tmp_path / "out")

@@ -274,7 +274,8 @@ def test_overrides_win_over_file_and_sweep():
     assert {setting(r, "arfl.lam") for r in runs} == {5.0}
     assert [(r.seed, r.client.batch_size) for r in runs] == [(0, 8), (0, 16), (1, 8), (1, 16), (7, 8), (7, 16)]
     assert [r.seed for r in parse("", {"seed": fedsim.sweep([3, 4])}).runs()] == [3, 4]
-    assert parse("", {"client.learning_rate": 0.5}).runs()[0].client.learning_rate == 0.5
+    for rate in (0.5, Word(".5")):
+        assert parse("", {"client.learning_rate": rate}).runs()[0].client.learning_rate == 0.5
     (wide,) = parse("", {"engine.client_width": 2, "engine.run_width": "auto"}).runs()
     assert (wide.engine.client_width, wide.engine.run_width) == (2, "auto")
     assert parse("", {"name": "7"}).name == "7"
