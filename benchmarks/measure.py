@@ -32,7 +32,9 @@ from workloads import Workload, hparams
 import fedsim
 from fedsim.core.contracts import Task
 from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, SimulationState, Variables
-from fedsim.engine.layout import CLIENTS
+from fedsim.engine.inputs import RunInputs, SharedInputs, cut_batches
+from fedsim.engine.layout import CLIENTS, RUNS, Layout
+from fedsim.engine.programs import RunFunctions
 
 VERSIONED = ("jax", "jaxlib", "flax")
 MAX_ROUNDS, MIN_SECONDS = 1000, 0.5  # of a call whose number of rounds is chosen by time
@@ -116,6 +118,27 @@ def compile_rounds(
         sharding = NamedSharding(mesh, P())
     state, data, numbers, one = jax.device_put((state, data, numbers, jnp.int32(1)), sharding)
     return Rounds(compile_program(run, state, data, numbers, one, donate=0), state, data, numbers, sharding)
+
+
+def compile_runs(functions: RunFunctions, inputs: RunInputs, shared: SharedInputs) -> Program:
+    """Compiles all rounds of runs, from their initial models to the final parameters."""
+
+    def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
+        states, _ = functions.chunk(functions.init(shared, inputs), shared, inputs, jnp.int32(functions.max_rounds))
+        return states.variables.params
+
+    return compile_program(train, inputs, shared)
+
+
+def compile_sweep(
+    workload: Workload, layout: Layout, inputs: RunInputs, num_rounds: int
+) -> tuple[Program, Callable[[], float]]:
+    """Compiles all rounds of a sweep as `fedsim run` does, and returns a function that times its calls."""
+    functions, place = workload.programs(layout, num_rounds)
+    batches = [place(batch, P(RUNS)) for batch in cut_batches(inputs, layout.run_devices * layout.run_width)]
+    shared = place(workload.shared(), P())
+    program = compile_runs(functions, batches[0], shared)
+    return program, lambda: sum(seconds_of(program, batch, shared) for batch in batches)
 
 
 def seconds_of(program: Program, *args: Any) -> float:

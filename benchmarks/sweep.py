@@ -33,14 +33,10 @@ import jax
 import jax.numpy as jnp
 import measure
 import workloads
-from jax.sharding import PartitionSpec as P
 from workloads import Workload
 
 import fedsim
-from fedsim.core.types import PyTree
 from fedsim.engine import devices, make_plan
-from fedsim.engine.inputs import RunInputs, SharedInputs, cut_batches
-from fedsim.engine.layout import RUNS
 from fedsim.engine.store import open_folder
 from fedsim.engine.streamed.inputs import make_inputs
 from fedsim.models import Cifar10CNN
@@ -242,19 +238,11 @@ def alone(settings: Settings, options: argparse.Namespace) -> None:
     workload, (num_runs,), together = settings.load(), options.runs, options.alone == "together"
     num_rounds = options.rounds or settings.num_rounds
     layout = workload.layout(num_runs if together else 1)
-    programs, place = workload.programs(layout, num_rounds)
     seeds = range(options.first_run, options.first_run + num_runs)
     keys = jnp.stack([jax.random.key(seed) for seed in seeds])
     rates = jnp.asarray([workload.learning_rate * (1 + seed % 4) / 4 for seed in seeds], jnp.float32)
-    batches = cut_batches(workloads.run_inputs(keys, rates), layout.run_devices * layout.run_width)
-    calls, shared = [place(batch, P(RUNS)) for batch in batches], place(workload.shared(), P())
-
-    def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
-        return programs.chunk(programs.init(shared, inputs), shared, inputs, jnp.int32(num_rounds))
-
-    program = measure.compile_program(train, calls[0], shared)
-    running = sum(measure.seconds_of(program, call, shared) for call in calls)
-    result = {"compile_seconds": program.trace_seconds + program.compile_seconds, "steady_seconds": running}
+    program, run = measure.compile_sweep(workload, layout, workloads.run_inputs(keys, rates), num_rounds)
+    result = {"compile_seconds": program.trace_seconds + program.compile_seconds, "steady_seconds": run()}
     print(json.dumps(result | {"layout": asdict(layout)}))
 
 

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import measure
 import workloads
-from jax.sharding import PartitionSpec as P
 
 import fedsim
 from accelerator_parts import FORMS
@@ -18,10 +17,7 @@ from fedsim.core.branches import Branch, MethodFamily
 from fedsim.core.chain import chain
 from fedsim.core.rewriting import for_backend
 from fedsim.core.rule_trace import RuleTrace
-from fedsim.core.types import PyTree
 from fedsim.engine import memory
-from fedsim.engine.inputs import RunInputs, SharedInputs, cut_batches
-from fedsim.engine.layout import RUNS
 from fedsim.engine.programs import RunFunctions
 
 REPEATS = 5
@@ -53,13 +49,9 @@ def time_sweep(name: str, num_runs: int, num_rounds: int, in_lockstep: bool, tin
     """
     workload = workloads.load(name, tiny)
     layout = workload.layout(num_runs if in_lockstep else 1)
-    functions, place = workload.programs(layout, num_rounds)
     rates = workload.learning_rate * (1 + jnp.arange(num_runs) % 4) / 4
     inputs = workloads.run_inputs(jax.random.split(jax.random.key(0), num_runs), rates)
-    batches = [place(batch, P(RUNS)) for batch in cut_batches(inputs, layout.run_devices * layout.run_width)]
-    shared = place(workload.shared(), P())
-    program = _compile(functions, batches[0], shared)
-    seconds = lambda: sum(measure.seconds_of(program, batch, shared) for batch in batches)
+    program, seconds = measure.compile_sweep(workload, layout, inputs, num_rounds)
     seconds()
     (timing,) = measure.time_interleaved([seconds], 1 if tiny else SWEEP_REPEATS)
     step_bytes = memory.step_bytes(workload.simulation().task, workload.dataset, workload.batch_size)
@@ -68,7 +60,7 @@ def time_sweep(name: str, num_runs: int, num_rounds: int, in_lockstep: bool, tin
         "runs_in_lockstep": layout.run_width,
         "clients_in_lockstep": layout.client_width,
         "runs_per_hour": 3600 * num_runs / statistics.median(timing),
-        "forecast_bytes": layout.num_models * step_bytes + memory.tree_bytes((inputs, shared)),
+        "forecast_bytes": layout.num_models * step_bytes + memory.tree_bytes((inputs, workload.shared())),
         "program_bytes": program.program_bytes,
         **_measured_memory(),
     }
@@ -90,12 +82,12 @@ def time_family(name: str, tiny: bool) -> dict[str, Any]:
         attacks=[lambda hparams, attack=attack: attack() for _, attack in FAMILY],
     )
     first = shared._replace(branch=Branch(jnp.int32(0), jnp.int32(0)))
-    together = _compile(RunFunctions(replace(simulation, method=family), num_rounds), inputs, first)
+    together = measure.compile_runs(RunFunctions(replace(simulation, method=family), num_rounds), inputs, first)
     result: dict[str, Any] = {"family_seconds": together.trace_seconds + together.compile_seconds, "pairs": {}}
     for position, (rule, attack) in enumerate(FAMILY):
         make_rule = lambda hparams, rule=rule: rule()
         functions = RunFunctions(workload.simulation(rule=make_rule, attack=attack()), num_rounds)
-        alone = _compile(functions, inputs, shared)
+        alone = measure.compile_runs(functions, inputs, shared)
         branched = shared._replace(branch=Branch(jnp.int32(position), jnp.int32(position)))
         calls = [(alone, inputs, shared), (together, inputs, branched)]
         timings = measure.time_interleaved([partial(measure.seconds_of, *call) for call in calls], 2 if tiny else 5)
@@ -106,16 +98,6 @@ def time_family(name: str, tiny: bool) -> dict[str, Any]:
             "slowdown": seconds_together / seconds_alone,
         }
     return result
-
-
-def _compile(functions: RunFunctions, inputs: RunInputs, shared: SharedInputs) -> measure.Program:
-    """Compiles all rounds of runs, from their initial models to the final parameters."""
-
-    def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
-        states, _ = functions.chunk(functions.init(shared, inputs), shared, inputs, jnp.int32(functions.max_rounds))
-        return states.variables.params
-
-    return measure.compile_program(train, inputs, shared)
 
 
 def _measured_memory() -> dict[str, int | None]:
