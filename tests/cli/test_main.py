@@ -181,6 +181,10 @@ def test_exit_codes_and_streams_of_a_process(config):
     assert done.returncode == 2
     assert done.stderr.startswith('fedsim: error: Invalid value "zero" for JAX flag jax_num_cpu_devices; change or ')
     assert done.stderr.count("\n") == 1
+    closed = f"{sys.executable} -m fedsim init <&- >&-"
+    done = subprocess.run(["bash", "-c", closed], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fedsim: error: --data-path: must be given, since there is no terminal")
     gone = f"{sys.executable} -m fedsim config | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", gone], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -61,6 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def entry() -> None:
     """The program `fedsim`. After Ctrl-C it exits at once: shutting XLA down while it compiles can crash."""
     gc.set_threshold(100_000, 20, 100)  # imports, tracing and figures make many objects and little garbage
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by what started the program, such as a daemon
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # if its encoding lacks ± or λ
     code = main()
