@@ -295,6 +295,10 @@ def hidden(*, tau: Annotated[NotThere, "x"] = 1.0):
 
 def sweep(*, tau: Annotated[float, "x"] = 1.0):
     return fedavg()
+
+
+def adversary(*, tau: Annotated[float, "x"] = 1.0):
+    return fedavg()
 """
     (folder / "rules.py").write_text("from __future__ import annotations\n" + RULES + code)
     experiment = parse(rule("rules.py:listed") + "\n[listed]\nsizes = [3]")
@@ -305,6 +309,7 @@ def sweep(*, tau: Annotated[float, "x"] = 1.0):
         ("odd", "odd.table: must be a number, text"),
         ("hidden", "its annotations cannot be read: name 'NotThere' is not defined"),
         ("sweep", "sweep is a key or section of every configuration already"),
+        ("adversary", "adversary is a key or section of every configuration already"),
     ):
         with pytest.raises(ConfigError, match=message):
             parse(rule(f"rules.py:{name}"))

@@ -20,7 +20,7 @@ from fedsim.core.settings import MAX_INT
 from fedsim.errors import ConfigError
 
 RENAMED = {"budget": "preset"}  # tables under their earlier names
-RESERVED = ("name", "seed", "sweep", "preset", "slurm")  # not allowed as names of sections
+RESERVED = ("sweep", "preset", "slurm")  # not allowed as names of sections, nor are keys without a section
 SWEEP_REMEDY = "; to run several values, use fedsim.sweep([...]) in Python, --sweep.{} or [[sweep]] in a file"
 SWEEP_HELP = (
     "# Each [[sweep]] block is a grid over any keys. The runs are those of all blocks, equal runs once.",
@@ -184,7 +184,7 @@ def schema(plugins: tuple[Factory, ...] = ()) -> Schema:
                 without_settings[factory.section] = f"; {factory.section} has no settings{remedy}"
             continue
         owner = owners.setdefault(factory.section, factory)
-        if factory.section in (*fixed_sections, *RESERVED) or owner.make is not factory.make:
+        if factory.section in (*fixed_sections, *FIXED, *RESERVED) or owner.make is not factory.make:
             use = "a key or section of every configuration" if owner is factory else f"the section of {owner.name}"
             raise ConfigError(
                 f"{factory.key}: {factory.name}: {factory.section} is {use} already; give the function another name"
