@@ -194,7 +194,6 @@ ATTACKED = {"attack.kind": "ipm", "attack.fraction": 0.2}
         ({"arfl.lam": 1}, {"arfl.lam": 1.0}, True),
         ({"arfl.lam": 2.0}, {}, False),
         ({"mlp.hidden_sizes": [64]}, {}, True),
-        ({"fedprox.mu": 0.5}, {}, True),
         ({"data.partition": "natural", "data.num_clients": 9}, {"data.partition": "natural"}, True),
         ({"fedprox.mu": 0.5, "client.algorithm": "fedprox"}, {"client.algorithm": "fedprox"}, False),
         ({"attack.fraction": 0.1}, {}, True),  # there is no attack
@@ -213,8 +212,6 @@ def test_keys_without_effect_do_not_distinguish_runs(first, second, are_equal):
         (0.3, 25, 8, 7),  # 7.5: a half goes to the even number
         (0.5, 71, 36, 35),  # the paper's Shakespeare, 35.5
         (0.3, 1039, 312, 311),  # and its FEMNIST, 311.7
-        (0.5, 1039, 520, 519),
-        (0.3, 100, 30, 30),
         (0.29, 100, 29, 29),  # a little less in floating point
         (1.0, 7, 7, 7),
         (0.0, 7, 0, 0),

@@ -45,7 +45,6 @@ SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
             ["norm_clipping.delta: has no effect: server.layerwise is true"],
         ),
         ("arfl.target=3", ['arfl.target: has no effect: arfl.lam is not "auto"']),
-        ("arfl.target_of='effective'", ['arfl.target_of: has no effect: arfl.lam is not "auto"']),
         (
             CORRUPTED + "attack.kind='fang'\nfang.num_halvings=3",
             ["fang.num_halvings: has no effect: fang.against is not"],
