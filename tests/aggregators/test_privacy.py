@@ -16,7 +16,8 @@ from scipy.special import logsumexp
 import fedsim
 from fedsim.aggregators import norm_clipping
 from fedsim.core.types import Variables
-from fedsim.errors import FedsimError
+from fedsim.engine import make_plan
+from fedsim.errors import ConfigError, FedsimError
 from fedsim.runs import privacy
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import as_table
@@ -105,6 +106,28 @@ def test_epsilon_is_infinite_without_protection():
     assert recorded(noisy, [report])["noise_multiplier"] != [0]
     assert recorded(norm_clipping(noise_std=9.0), [report]) == {}
     assert privacy.epsilons([0.5, 0.5], [9.0, 0.0], 1e-4)[1] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"client.algorithm": "scaffold"}, "client.algorithm = scaffold"),
+        ({"client.algorithm": "fednova"}, "client.algorithm = fednova"),
+        ({"server.pre_aggregators": ["clipping", "nnm"]}, "server.pre_aggregators = nnm"),
+        ({"attack.kind": "mimic", "attack.fraction": 0.2}, "attack.kind = mimic"),
+        ({"corruption.kind": "exclude", "corruption.start_round": 2}, "if clients are excluded in some rounds only"),
+        ({"server.pre_aggregators": ["clipping"], "attack.kind": "sign_flip", "attack.fraction": 0.2}, None),
+        ({"corruption.kind": "exclude", "norm_clipping.delta": None, "corruption.start_round": 2}, None),
+    ],
+)
+def test_no_epsilon_where_a_client_changes_more_than_its_own_update(changes, reason):
+    noisy = {"model.name": "logistic", "server.aggregator": "norm_clipping", "norm_clipping.delta": 1e-5}
+    plan = lambda: make_plan(fedsim.load(noisy | {"norm_clipping.noise_std": 1.0, "corruption.fraction": 0.2} | changes))
+    if reason is None:
+        plan()
+    else:
+        with pytest.raises(ConfigError, match=rf"norm_clipping\.delta: must be left out (with )?{reason}"):
+            plan()
 
 
 def test_results_have_the_epsilon_of_each_round(tmp_path, monkeypatch):

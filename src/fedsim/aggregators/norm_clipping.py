@@ -43,8 +43,9 @@ def norm_clipping(
     and `epsilon_poisson`, that of Poisson sampling and the addition or removal of a client, to compare with.
     The n clients are drawn from N without replacement, and dropout does not depend on a client's data. The multiplier
     is 0, and epsilon infinite, without noise, if the model has statistics, and if clients are weighted by examples or
-    by another rule (`server.weighting`), whose weights depend on all clients' data. epsilon does not hold after
-    pre-aggregators that mix clients, nor for losses, numbers of examples and other records.
+    by another rule (`server.weighting`), whose weights depend on all clients' data. epsilon does not hold where a
+    client's data change more than its own update (configurations with built-in parts of this kind are refused), nor for
+    losses, numbers of examples and other records.
     """
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> PyTree:

@@ -14,6 +14,7 @@ from fedsim.config.fields import FIXED, settings_of
 from fedsim.config.roles import server_component
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
+from fedsim.core.contracts import Algorithm
 from fedsim.core.corrupt import check_key_order
 from fedsim.core.rule_trace import blank_report
 from fedsim.core.types import FederatedDataset
@@ -26,6 +27,12 @@ from fedsim.engine.plugin_checks import check_plugins
 from fedsim.errors import ConfigError
 
 
+MIXING = ("nnm", "bucketing", "arc")
+"""Pre-aggregators whose updates depend on several clients."""
+COLLUDING = ("ipm", "alie", "min_max", "min_sum", "mimic", "fang", "optimal_ipm", "optimal_alie", "ascent")
+"""Attacks whose updates depend on those of honest clients."""
+
+
 def check_group(configs: Sequence[Config], dataset: FederatedDataset, available: int) -> list[str]:
     """Checks the runs of a group; returns notes about runs that are possible but questionable.
 
@@ -36,6 +43,7 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
         check_corruption(config, dataset)
     check_settings(configs)
     check_inputs(configs[0], dataset)
+    check_privacy(configs)
     check_model(configs[0], dataset, available)
     check_characters(configs[0], dataset)
     check_plugins(configs, dataset)
@@ -121,6 +129,36 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
         raise ConfigError(
             f'client.augmentation: must be "none" for {dataset.name}, whose inputs of shape '
             f'{dataset.train.x.shape[1:]} are no images, got "{config.client.augmentation}"'
+        )
+
+
+def check_privacy(configs: Sequence[Config]) -> None:
+    """Raises `ConfigError` if `norm_clipping.delta` is set, but no epsilon holds.
+
+    `fedsim.runs.privacy` assumes that a client's data change no other client's update, and that all rounds draw from
+    the same clients.
+    """
+    config, corruption = configs[0], configs[0].corruption
+    private = [c for c in configs if c.section("norm_clipping").get("delta") is not None]
+    if config.server.aggregator != "norm_clipping" or not private:
+        return
+    algorithm = build.method(config)(build.hparams(config), jnp.int32(0)).algorithm
+    has_messages = algorithm.update_server_state is not Algorithm().update_server_state or algorithm.scale is not None
+    used = [
+        ("client.algorithm", [config.client.algorithm] if has_messages else []),
+        ("server.pre_aggregators", [name for name in config.server.pre_aggregators if name in MIXING]),
+        ("attack.kind", [c.attack.kind for c in private if c.has_attack and c.attack.kind in COLLUDING]),
+    ]
+    for key, names in used:
+        if names:
+            raise ConfigError(
+                f"norm_clipping.delta: must be left out with {key} = {names[0]}, by which a client's data change more "
+                "than its own update; no epsilon is known then"
+            )
+    if corruption.kind == "exclude" and any(c.corruption.start_round or c.corruption.end_round for c in private):
+        raise ConfigError(
+            "norm_clipping.delta: must be left out if clients are excluded in some rounds only; no sampling rate holds "
+            "for all of them"
         )
 
 
