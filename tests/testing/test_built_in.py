@@ -203,6 +203,14 @@ def test_every_clause_has_something_faulty():
         assert {clause for clause, _, _ in rows} == clauses.keys() - {"not_sampled"}
 
 
+@pytest.mark.parametrize("name", ["aggregator", "attack", "algorithm"])
+def test_an_init_that_fails_violates_the_first_clause(name):
+    """Such as one without the losses among its parameters."""
+    component = getattr(fedsim, name.title())(init=lambda: (), **{"aggregate": None} if name == "aggregator" else {})
+    with pytest.raises(AssertionError, match=r"^(state|train): TypeError: .* takes 0 positional arguments but \d"):
+        getattr(testing, f"check_{name}")(component)
+
+
 def test_an_unknown_clause_is_refused():
     with pytest.raises(ValueError, match=r"skip: must be among state, shapes, .*identical, got 'identcal'"):
         testing.check_aggregator(fedsim.aggregators.fedavg(), skip={"identcal"})

@@ -43,12 +43,12 @@ def check(
     skipped = {skip} if isinstance(skip, str) else set(skip)
     if unknown := sorted(skipped - set(clauses)):
         raise ValueError(f"skip: must be among {', '.join(clauses)}, got {unknown[0]!r}")
-    case = make_case()
+    case = None
     for name, clause in clauses.items():
-        if name in skipped:
-            continue
         try:
-            clause(case)
+            case = make_case() if case is None else case  # if it cannot be made, the first clause is violated
+            if name not in skipped:
+                clause(case)
         except AssertionError as error:
             raise AssertionError(f"{name}: {one_line(error)}") from None
         except Exception as error:  # of the checked object
