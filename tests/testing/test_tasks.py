@@ -140,6 +140,12 @@ def test_too_few_outputs_for_the_classes_of_a_data_set_are_detected():
     check_task(fedsim.classification(Linear(), dataset.train.x[0]), dataset)
 
 
+@pytest.mark.parametrize("data", [None, (DATA.x,), (DATA.x, DATA.y[:5]), (DATA.x[:0], DATA.y[:0])])
+def test_data_without_examples_are_refused(data):
+    with pytest.raises(ValueError, match=r"^data: .*must (be|have) .*, got "):
+        check_task(TASK, data)
+
+
 def test_tasks_with_statistics_or_frozen_arrays_pass():
     check_task(with_statistics(masked_mean), EXAMPLES)
     frozen = scale_loss(jnp.float32(1))._replace(frozen=jnp.float32(1), bind=scale_loss)

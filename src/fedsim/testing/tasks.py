@@ -22,8 +22,7 @@ TOLERANCE = 0.05  # of a finite difference, relative to the slope
 class _Case(StatefulFunctionCase):
     """Its rounds are evaluations of two models on one batch."""
 
-    def __init__(self, task: Task, data: FederatedDataset | tuple[ArrayLike, ArrayLike], seed: int) -> None:
-        x, y = (data.train.x, data.train.y) if isinstance(data, FederatedDataset) else map(np.asarray, data)
+    def __init__(self, task: Task, x: np.ndarray, y: np.ndarray, num_classes: int, seed: int) -> None:
         self.task, self.rng = task, np.random.default_rng(seed)
         order = self.rng.permutation(np.resize(np.arange(len(y)), max(2 * BATCH_SIZE, len(y))))
         batch, others = order[:BATCH_SIZE], order[BATCH_SIZE : 2 * BATCH_SIZE]
@@ -33,7 +32,6 @@ class _Case(StatefulFunctionCase):
         replace_masked = lambda a: jnp.asarray(np.concatenate([a[batch][unmasked], a[others][~unmasked]]))
         self.changed_batch = replace_masked(x), replace_masked(y), self.mask
         self.is_classification = y.dtype.kind in "iu"
-        num_classes = data.num_classes if isinstance(data, FederatedDataset) else 0
         self.largest_label = num_classes - 1 if num_classes else int(y.max()) if self.is_classification else 0
         self.variables: Variables = traced_anew(task.init)(KEY)
         self.value_and_gradient = jax.jit(
@@ -190,5 +188,14 @@ def check_task(
     - outputs: the loss of the largest class is positive; it is 0 if the model has too few outputs;
     - vmap: the metrics are the same inside;
     - frozen: arrays that are not trained come with `bind`, and bound to them the task gives the same loss and metrics.
+
+    Raises `ValueError` if `data` are no examples.
     """
-    check(task, Task, CLAUSES, lambda: _Case(task, data, seed), skip)
+    is_pair = isinstance(data, tuple | list) and len(data) == 2
+    if not is_pair and not isinstance(data, FederatedDataset):
+        raise ValueError(f"data: must be a fedsim.FederatedDataset or a pair (x, y), got {type(data).__name__}")
+    x, y = map(np.asarray, (data.train.x, data.train.y) if isinstance(data, FederatedDataset) else data)
+    if not 0 < len(x) == len(y):
+        raise ValueError(f"data: x and y must have the same number of examples, got shapes {x.shape} and {y.shape}")
+    num_classes = data.num_classes if isinstance(data, FederatedDataset) else 0
+    check(task, Task, CLAUSES, lambda: _Case(task, x, y, num_classes, seed), skip)
