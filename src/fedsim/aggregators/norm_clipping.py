@@ -8,11 +8,10 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.norms import add_noise, clip_factors
-from fedsim.aggregators.weighting import Weighting, normalize, weights_by
+from fedsim.aggregators.norms import add_noise, clipped_mean
+from fedsim.aggregators.weighting import Weighting
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import POSITIVE, OnlyIf, Traced
-from fedsim.core.trees import weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 
@@ -64,14 +63,9 @@ def norm_clipping(
         return {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
 
     def aggregate(state: PyTree, report: CohortReport, key: Array) -> tuple[Aggregate, PyTree]:
-        factors = clip_factors(report.updates, threshold)
-        shares = weights_by(weighting, report.valid, report)
-        update = weighted_sum(factors * shares, report.updates)
+        update, weights = clipped_mean(report, report.valid, threshold, weighting)
         if noise_std is not None:
-            std = jnp.where(jnp.any(report.valid), noise_std, 0.0)
-            update = add_noise(update, std, key)
-        diagnostic = factors if weighting == "equal" else factors * shares
-        weights = normalize(jnp.where(report.valid, diagnostic, 0.0))
+            update = add_noise(update, jnp.where(jnp.any(report.valid), noise_std, 0.0), key)
         return Aggregate(update, weights, privacy_info(state, report)), state
 
     return Aggregator(init, aggregate)

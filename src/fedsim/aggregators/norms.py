@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedsim.aggregators.weighting import equal_weights, normalize
+from fedsim.aggregators.weighting import normalize, weights_by
 from fedsim.core.trees import nonzero, safe_sqrt, squared_norms, weighted_sum
-from fedsim.core.types import Array, CohortReport, PyTree, Variables
+from fedsim.core.types import Array, CohortReport, PyTree, Scalar, Variables
 
 
 def norms_and_median(report: CohortReport) -> tuple[Array, Array]:
@@ -28,13 +28,15 @@ def clip_factors(updates: PyTree, radius: Array | float) -> Array:
     return jnp.where(norms > radius, radius / nonzero(norms), 1.0)
 
 
-def clipped_mean(report: CohortReport, mask: Array, radius: Array) -> tuple[PyTree, Array]:
-    """The mean of the updates of the clients in `mask` [K], each clipped to norm `radius`, and weights [K].
+def clipped_mean(report: CohortReport, mask: Array, radius: Scalar, weighting: str = "equal") -> tuple[PyTree, Array]:
+    """The mean by `weighting` of the updates of clients in `mask` [K], each clipped to norm `radius`; weights [K].
 
-    The weights are a diagnostic, in proportion to the clipping factors min(1, radius / norm).
+    The weights are a diagnostic, in proportion to min(1, radius / norm), times m_k if clients are weighted by examples.
     """
     factors = jnp.where(mask, clip_factors(report.updates, radius), 0.0)
-    return weighted_sum(factors * equal_weights(mask), report.updates), normalize(factors)
+    shares = weights_by(weighting, mask, report)
+    weights = normalize(factors if weighting == "equal" else factors * shares)
+    return weighted_sum(factors * shares, report.updates), weights
 
 
 def add_noise(update: Variables, std: Array, key: Array) -> Variables:
