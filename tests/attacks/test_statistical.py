@@ -1,23 +1,17 @@
 """Attacks on the honest clients' statistics against float64 oracles written from the papers."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
 
+import fedsim
 from fedsim.attacks import alie, gaussian, inf, ipm, min_max, min_sum
-from tests.attacks.contexts import KEY, MALICIOUS, VALID, forge, honest_rows, make_context, rows
+from tests.attacks.contexts import KEY, MALICIOUS, VALID, first_update, forge, honest_rows, make_context, rows
 
 ONE_HONEST = np.arange(8) != 3
-
-
-def test_ipm():
-    context = make_context()
-    expected = -0.7 * honest_rows(context).mean(axis=0)
-    forged = forge(ipm(tau=0.7), context)
-    np.testing.assert_allclose(forged, np.broadcast_to(expected, forged.shape), atol=1e-6)
-    assert len(forged) == MALICIOUS.sum()
 
 
 @pytest.mark.parametrize("deviation", ["population", "sample"])
@@ -113,6 +107,27 @@ def test_one_honest_client_gives_a_multiple_of_its_update(attack):
     assert len(x) == 1
     factor = forged[0] @ x[0] / (x[0] @ x[0])
     np.testing.assert_allclose(forged, np.broadcast_to(factor * x, forged.shape), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *((name, {}) for name in ("ipm", "alie", "min_max", "min_sum", "fang", "mimic")),
+        ("fang", {"against": "krum"}),
+        ("mimic", {"target": "fixed"}),
+        *((name, {"num_strengths": 2}) for name in ("optimal_ipm", "optimal_alie")),
+        ("ascent", {"num_steps": 1}),
+    ],
+)
+def test_without_honest_clients_zeros_are_sent_and_nothing_is_learned(name, settings):
+    context = make_context(malicious=np.ones(8, bool), rule=fedsim.aggregators.fedavg())
+    variables = first_update(context)
+    attack = getattr(fedsim.attacks, name)(**settings)
+    state = jax.tree.map(lambda a: a + 1, attack.init(variables, context.report.num_examples))
+    forge = jax.jit(lambda state: attack.forge_updates(state, context._replace(variables=variables), KEY))
+    forged, next_state = forge(state)
+    assert not rows(forged).any()
+    chex.assert_trees_all_equal(next_state, state)
 
 
 def test_integer_statistics_stay_integers():
