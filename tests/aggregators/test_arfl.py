@@ -118,10 +118,8 @@ def test_losses_are_updated_after_the_weights():
     num_examples, losses = jnp.asarray([10, 10, 10, 10]), jnp.asarray([1.0, 1.0, 1.0, 9.0])
     state = rule.init({}, num_examples, losses)
     ids = jnp.asarray([3, 1])
-    report = CohortReport(
-        ids, num_examples[ids], jnp.asarray([0.5, jnp.nan]), {"w": jnp.ones((2, 1))}, jnp.ones(2, bool)
-    )
-    report = report._replace(valid=jnp.asarray([True, False]))
+    valid, updates = jnp.asarray([True, False]), {"w": jnp.ones((2, 1))}
+    report = CohortReport(ids, num_examples[ids], jnp.asarray([0.5, jnp.nan]), updates, valid)
     step = jax.jit(rule.aggregate)
     aggregate, new = step(state, report, jax.random.key(0))
     np.testing.assert_allclose(aggregate.weights, [0, 0])  # client 3 had no weight yet, client 1 did not report

@@ -63,13 +63,6 @@ def test_lam_for_effective_reaches_the_target(seed, target):
         assert effective(alpha) == pytest.approx(max(target, best), rel=2e-3)
 
 
-def test_effective_number_of_equal_clients_is_inverse_sum_of_squares():
-    losses, _ = draw_clients(3)
-    num_examples = np.full(12, 7, np.int32)
-    alpha = solve(losses, num_examples, for_effective(losses, num_examples, 5.5))[0]
-    assert 1 / np.square(alpha).sum() == pytest.approx(5.5, rel=1e-4)
-
-
 def test_tied_clients_have_a_weight_together_or_not_at_all():
     losses, num_examples = jnp.asarray([1.0, 2.0, 2.0, 3.0]), jnp.full(4, 10)
     for target, chosen in ((1, 1), (2, 1), (3, 3), (4, 4)):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from fedsim.aggregators import autogm, rfa
+from fedsim.aggregators import autogm
 from tests.aggregators.test_aggregators import weiszfeld
 from tests.aggregators.test_arfl import by_bisection
 from tests.aggregators.test_robust import KEY, flat, report_of, updates_of
@@ -55,18 +55,6 @@ def test_minimizes_the_objective():
         optimum = minimize(objective, z)
         assert objective(z) < objective(x.mean(axis=0)) - 1e-3
         assert objective(z) == pytest.approx(optimum.fun, abs=1e-4)
-
-
-def test_large_lambda_gives_the_geometric_median_and_small_excludes_outliers():
-    x = updates_of(3, K)
-    x[[1, 5, 8]] = np.random.default_rng(0).normal(size=(3, 6)) * 1e4
-    same = report_of(x)._replace(num_examples=np.full(K, 10))
-    median = jax.jit(rfa(num_iters=110, eps=1e-6).aggregate)((), same, KEY)[0]
-    np.testing.assert_allclose(aggregate(1e20, same).weights, median.weights, atol=1e-4)
-    near = aggregate(1.0, same)
-    assert not np.asarray(near.weights)[[1, 5, 8]].any()
-    honest = np.delete(x, [1, 5, 8], axis=0)
-    assert np.linalg.norm(flat(near.update) - honest.mean(axis=0)) < np.linalg.norm(honest, axis=1).mean()
 
 
 def test_matches_float64_in_a_tight_group():

@@ -48,11 +48,7 @@ def test_caf_matches_its_formula(seed, f, has_invalid):
     np.testing.assert_allclose(flat(actual.update), expected @ x, atol=2e-3)
 
 
-def test_caf_excludes_huge_updates_and_matches_float64_in_a_tight_group():
-    x = updates_of(3, K)
-    x[[1, 4, 7]] = np.random.default_rng(0).normal(size=(3, 6)) * 1e9
-    weights = np.asarray(caf_of(3, report_of(x)).weights)
-    assert weights[[1, 4, 7]].max() < 1e-6
+def test_caf_matches_float64_in_a_tight_group():
     for seed in range(3):
         x, outliers = tight(seed, 100.0, 4, size=30)
         actual = caf_of(5, report_of(x)).weights
