@@ -66,6 +66,11 @@ FAULTY = [
 ]
 
 
+def test_an_attack_may_use_the_loss_after_the_servers_step():
+    loss = lambda context: context.next_loss(context.aggregate(context.report), context.malicious, jax.random.key(0))
+    check_attack(forge_updates(lambda u, context: -loss(context) * u), skip={"jit"})
+
+
 @pytest.mark.parametrize(
     ("checked", "got"), [(forge_report, "function; call the function to get what it makes"), ("ipm", "str")]
 )

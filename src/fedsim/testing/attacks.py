@@ -11,7 +11,15 @@ from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.types import Array, CohortReport, HParams, PyTree, RoundRecord, Variables
 from fedsim.testing import require, tiny
 from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, jit, state, take_rows, vmap
-from fedsim.testing.reports import COHORT_SIZE, draw_clients, draw_report, equalize_updates, invalidate, make_variables
+from fedsim.testing.reports import (
+    COHORT_SIZE,
+    ROOT,
+    draw_clients,
+    draw_report,
+    equalize_updates,
+    invalidate,
+    make_variables,
+)
 
 KEY = jax.random.key(0)
 ROUNDS, HPARAMS = 2, HParams(learning_rate=0.1)  # of the simulation
@@ -44,7 +52,8 @@ class _Case(StatefulFunctionCase):
             forged_report = self.attack.forge_report(state, report._replace(updates=()), malicious, KEY)
         if self.attack.forge_updates is not None:
             aggregate = lambda report: fedavg().aggregate((), report, KEY)[0]
-            context = AttackContext(report, malicious, make_variables(), aggregate)
+            next_loss = lambda aggregate, mask, key: ROOT.losses(jax.tree.map(lambda u: u[None], aggregate.update))[0]
+            context = AttackContext(report, malicious, make_variables(), aggregate, next_loss)
             forged_updates, state = self.attack.forge_updates(state, context, KEY)
         return (forged_report, forged_updates), state
 
