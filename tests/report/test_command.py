@@ -1,6 +1,7 @@
 """`fedsim report` on the command line."""
 
 import csv
+import re
 from pathlib import Path
 
 import polars as pl
@@ -157,3 +158,10 @@ def test_errors_are_one_line_and_exit_2(arguments, message, tmp_path, capsys, no
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["name = 3", "report = 5", 'report.claims = "mine"', "sweep = 5", "name = ["])
+def test_a_broken_configuration_is_one_line(text, tmp_path, capsys, no_figures):
+    make_folder(tmp_path / "a", GRID[:12], config=text)
+    assert main(["report", "a"]) == 2
+    assert re.fullmatch(r"fedsim: error: a/configs/made\.toml: broken: .*; delete it\n", capsys.readouterr().err)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from fedsim import report
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.names import labels, scenario_name
 from fedsim.report.rows import row_names
 from fedsim.report.settings import scenarios
@@ -147,6 +147,9 @@ def test_folders_of_version_0_3_are_read(tmp_path):
     cut = report.load(tmp_path / "cut")
     assert cut.notes[0].endswith("0 of 6 runs are complete, 6 are shown up to the last evaluation.")
     assert cut.table.equals(whole.table.filter(pl.col("round") <= 10))
+    manifest.write_text(manifest.read_text().replace('"config":"', '"config":"= '))
+    with pytest.raises(RunFolderError, match=r"manifest\.json: broken: "):
+        report.load(tmp_path / "cut")
 
 
 def test_inputs_that_differ_within_a_folder_are_a_note(tmp_path):

@@ -1,4 +1,4 @@
-"""Atomic writes: a file is written under another name and then moved into place."""
+"""Atomic writes: a file is written under another name and then moved into place. Checks of what is read."""
 
 import contextlib
 import errno
@@ -7,7 +7,9 @@ import platform
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+import msgspec
 
 from fedsim.errors import RunFolderError, describe_os_error, reason
 
@@ -51,6 +53,24 @@ def read_bytes(path: Path, checksum: int | None, remedy: str) -> bytes:
     if checksum is not None and zlib.crc32(data) != checksum:
         raise RunFolderError(f"{path}: broken: it does not match its checksum; {remedy}")
     return data
+
+
+class _Report(TypedDict, total=False):
+    claims: Annotated[str, msgspec.Meta(pattern=".:.")] | None
+
+
+class _Config(TypedDict, total=False):
+    """What reports read of a configuration."""
+
+    name: str
+    report: _Report
+    sweep: list[dict[str, Any]]
+
+
+def check_config(tables: dict[str, Any]) -> dict[str, Any]:
+    """The `tables` of a configuration that was run. Raises `ValueError` if what reports read of it has another form."""
+    msgspec.convert(tables, _Config)
+    return tables
 
 
 def has_checkpoint(path: Path) -> bool:

@@ -23,7 +23,7 @@ import polars as pl
 
 from fedsim.errors import RunFolderError, describe_os_error
 from fedsim.runs import legacy
-from fedsim.runs.files import write_atomically
+from fedsim.runs.files import check_config, write_atomically
 from fedsim.runs.groups import INDEX, ROUNDS, GroupFolder, Record, has_all_of, has_more_than
 from fedsim.runs.locks import Lock
 from fedsim.runs.schemas import SCHEMAS
@@ -173,7 +173,7 @@ class RunFolder:
         configs = {}
         for path in paths:
             try:
-                configs[path] = tomllib.loads(path.read_text(encoding="utf-8"))
+                configs[path] = check_config(tomllib.loads(path.read_text(encoding="utf-8")))
             except (OSError, ValueError) as error:
                 raise RunFolderError(f"{path}: broken: {error}; delete it") from None
         return configs | legacy.configs(self.path)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fedsim.errors import RunFolderError, describe_os_error
+from fedsim.runs.files import check_config
 from fedsim.runs.groups import ROUNDS, Completion, GroupFolder, Record, RowFile
 
 MANIFEST = "manifest.json"
@@ -30,6 +31,8 @@ class _Manifest(msgspec.Struct):
     checksums: dict[str, int] = {}
     seconds_compiling: float = 0.0
     seconds_running: float = 0.0
+    tables: dict[str, Any] = {}
+    """Of `config`, which is TOML."""
 
 
 def is_run_folder(path: Path) -> bool:
@@ -46,14 +49,14 @@ def configs(path: Path) -> dict[Path, dict[str, Any]]:
     """The configuration of such a folder: file and tables."""
     if not is_run_folder(path):
         return {}
-    manifest = _read(path)
-    return {path / "config.toml": tomllib.loads(manifest.config) | {"report": {"claims": manifest.claims}}}
+    return {path / "config.toml": _read(path).tables}
 
 
 def _read(folder: Path) -> _Manifest:
     path = folder / MANIFEST
     try:
         manifest = msgspec.convert(json.loads(path.read_text(encoding="utf-8")), _Manifest)
+        manifest.tables = check_config(tomllib.loads(manifest.config) | {"report": {"claims": manifest.claims}})
     except OSError as error:
         raise RunFolderError(f"{describe_os_error(error)}; use another path") from None
     except ValueError as error:
