@@ -260,5 +260,8 @@ def test_invalid_final(folder, tmp_path):
             parse(wrong)
     with pytest.raises(ConfigError, match=r"--final: .* mean:2, .* got mean:3"):
         report.load(folder, final=Final("mean", 3))
+    initial = make_folder(tmp_path / "initial", RUNS[:1], change=lambda rounds: rounds.filter(round=0))
+    with pytest.raises(ConfigError, match=r"--final: must be last, as no round is evaluated, got mean:1"):
+        report.load(initial, final=Final("mean", 1))
     with pytest.raises(ConfigError, match="--final: best"):
         report.load(make_folder(tmp_path / "a", RUNS[:1]), final=Final("best"))

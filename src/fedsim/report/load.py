@@ -183,7 +183,8 @@ def _check_final(final: Final, table: pl.DataFrame) -> None:
     of_settings = table.group_by("setting").agg(col("evaluation").max(), has_none)
     number = min(of_settings["evaluation"])  # without the initial model
     if final.kind == "mean" and final.number > number:
-        raise ConfigError(f"--final: must be at most mean:{number}, the evaluations of a run, got {final}")
+        allowed = f"at most mean:{number}, the evaluations of a run" if number else "last, as no round is evaluated"
+        raise ConfigError(f"--final: must be {allowed}, got {final}")
     if final.kind == "best" and of_settings["has_none"].any():
         raise ConfigError("--final: best needs validation data; run with data.validation_fraction = 0.1")
 
