@@ -34,11 +34,8 @@ def finals(table: pl.DataFrame, metric: Metric, final: Final) -> pl.DataFrame:
     is not finite at the end or where its number is taken. It was skipped if no client had a weight since the evaluation
     before the last.
     """
-    is_shown = {
-        "last": col("evaluation") == col("evaluation").last(),
-        "mean": col("evaluation") > col("evaluation").last() - final.number,
-        "best": col("evaluation") == col("evaluation").get(col("validation").arg_max()),
-    }[final.kind]
+    is_last, best = col("evaluation") > col("evaluation").last() - final.number, col("validation").arg_max()
+    is_shown = col("evaluation") == col("evaluation").get(best) if final.kind == "best" else is_last
     has_accuracy = col("test_accuracy").is_finite().any().over("setting")
     validation = pl.when(has_accuracy).then("validation_accuracy").otherwise(-col("validation_loss"))
     values = metric.scale * col(metric.column).filter(is_shown)
