@@ -58,7 +58,6 @@ def write_folder(
     config: str = "",
     data: str = "",
     files: dict[str, str] | None = None,
-    environment: Run = ENVIRONMENT,
     is_complete: bool = True,
     change: Callable[[pl.DataFrame], pl.DataFrame] = lambda rounds: rounds,
 ) -> RunFolder:
@@ -82,7 +81,7 @@ def write_folder(
             for position, (key, run) in enumerate(zip(ids, runs, strict=True))
             if run["server.num_rounds"] == rounds
         ]
-        record = Record(0.0, index, {}, [environment], data, files or {})
+        record = Record(0.0, index, {}, [ENVIRONMENT], data, files or {})
         group = folder.add_group("group", record)
         is_own = pl.col("run").is_in([run["id"] for run in index])
         group.write_rows(0, rounds, {kind: table.filter(is_own) for kind, table in tables.items()})

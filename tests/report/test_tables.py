@@ -13,21 +13,6 @@ from fedsim.report.table import Column, Number, Row, Table
 from tests.report.synthetic import GRID, RULES, check_latex, final, make_folder, run
 
 
-def test_table_holds_means_deviations_and_the_best(tmp_path):
-    (table,) = report.accuracy_tables(report.load(make_folder(tmp_path / "a", GRID)))
-    assert [row.name for row in table.rows] == ["FedAvg", "RFA", "ARFL"]  # the paper's order
-    assert [(c.group, c.name) for c in table.columns] == [("Clean", ""), ("Shuffling", "30 %"), ("Shuffling", "50 %")]
-    for row in table.rows:
-        for fraction, number in zip((0.0, 0.3, 0.5), row.entries, strict=True):
-            values = final(row.aggregator, fraction)
-            assert number.mean == pytest.approx(values.mean())
-            assert number.spread == pytest.approx(np.std(values, ddof=1))
-            best = max(RULES, key=lambda rule: final(rule, fraction).mean())
-            assert number.bold == (row.aggregator == best)
-    assert (table.title, table.data) == ("Test accuracy (%) after 20 rounds", "Digits")
-    assert "over 4 seeds" in table.subtitle
-
-
 def test_markdown_and_latex_have_the_same_content(tmp_path):
     tables = report.accuracy_tables(report.load(make_folder(tmp_path / "a", GRID)))
     markdown, latex = report.markdown(tables), report.latex(tables)
