@@ -154,10 +154,7 @@ DATA = {  # keys of the data or a threat, with the two values that each is swept
     "dirichlet.alpha": (0.1, 1.0),
     "data.partition": ("iid", "dirichlet"),
     "data.num_clients": (10, 20),
-    "data.num_train": (100, 200),
-    "shards.num_shards": (2, 3),
     "symmetric.rate": (0.2, 0.4),
-    "noisy.std": (0.1, 0.2),
     "corruption.rounding": ("nearest", "down"),
     "gaussian.std": (1.0, 2.0),
     "attack.fraction": (0.1, 0.2),
@@ -165,9 +162,7 @@ DATA = {  # keys of the data or a threat, with the two values that each is swept
 }
 OTHER_KEYS = {
     "dirichlet.alpha": {"data.partition": "dirichlet"},
-    "shards.num_shards": {"data.partition": "shards"},
     "symmetric.rate": {"kind": "symmetric"},
-    "noisy.std": {"kind": "noisy"},
     "gaussian.std": {"attack.kind": "gaussian"},
     "attack.fraction": {"attack.kind": "ipm"},
 }
