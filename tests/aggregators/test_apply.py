@@ -118,6 +118,8 @@ def test_clients_with_nan_are_invalid():
         (aggregators.median(), UPDATES, {"pre_aggregators": aggregators.nnm()}, "pre_aggregators"),
         (aggregators.median(), UPDATES, {"pre_aggregators": [aggregators.nnm]}, "pre_aggregators"),
         (aggregators.krum(num_byzantine=K - 1), UPDATES, {}, "num_byzantine"),
+        (aggregators.monna(client_id=K), UPDATES, {}, "client_id"),
+        (aggregators.arfl(lam="auto", target=K + 1), UPDATES, {"losses": LOSSES}, "target"),
         (aggregators.arfl(), UPDATES, {}, "losses"),
         (aggregators.arfl(source="root"), UPDATES, {}, "root_losses"),
         (aggregators.zeno(), UPDATES, {"root_losses": LOSSES[:3]}, "root_losses"),

@@ -122,7 +122,9 @@ def test_epsilon_is_infinite_without_protection():
 )
 def test_no_epsilon_where_a_client_changes_more_than_its_own_update(changes, reason):
     noisy = {"model.name": "logistic", "server.aggregator": "norm_clipping", "norm_clipping.delta": 1e-5}
-    plan = lambda: make_plan(fedsim.load(noisy | {"norm_clipping.noise_std": 1.0, "corruption.fraction": 0.2} | changes))
+    plan = lambda: make_plan(
+        fedsim.load(noisy | {"norm_clipping.noise_std": 1.0, "corruption.fraction": 0.2} | changes)
+    )
     if reason is None:
         plan()
     else:

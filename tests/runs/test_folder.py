@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -363,7 +364,7 @@ def test_checkpoints_keep_their_interval_and_only_the_newest_remains(tmp_path):
 def test_rows_of_clients_by_hand():
     """Two runs of three clients, two in each round; after the second round alpha of all clients is known."""
     records = RoundRecord(
-        client_ids=np.asarray([[[0, 1], [2, 0]], [[1, 2], [1, 0]]]),
+        client_ids=np.asarray([[[0, 1], [2, 0]], [[0, 2], [1, 0]]]),
         losses=np.asarray([[[0.5, np.nan], [0.3, 0.2]], [[1.0, 2.0], [3.0, 4.0]]], np.float32),
         weights=np.asarray([[[1.0, 0.0], [0.5, 0.5]], [[0.25, 0.75], [1.0, 0.0]]], np.float32),
         valid=np.asarray([[[True, False], [True, True]], [[True, True], [True, True]]]),
@@ -373,7 +374,9 @@ def test_rows_of_clients_by_hand():
     num_examples = np.asarray([[4, 5, 6]] * 2)
     corrupted = np.asarray([[True, False, False]] * 2)
     metrics = Metrics(np.zeros((2, 4)), np.asarray([[1, 2, 0, 9], [3, 1, 0, 9]]), np.asarray([[2, 2, 0, 9]] * 2))
-    clients = RunClients(num_examples, corrupted, corrupted & [[False], [True]])  # the second run has an attack
+    # The second run has an attack, and corruption in round 4 only: client 0 has more examples before.
+    delays = np.asarray([[0, 9], [4, 9]])
+    clients = RunClients(np.asarray([7, 5, 6]), num_examples, delays, corrupted, corrupted & [[False], [True]])
     columns = client_rows([7, 8], 4, records, metrics, alpha, clients, last_only=False)
     rows = {(r[0], r[1], r[2]): r[3:] for r in zip(*(columns[name] for name in CLIENTS), strict=True)}
     nan = pytest.approx(np.nan, nan_ok=True)
@@ -385,7 +388,7 @@ def test_rows_of_clients_by_hand():
         (7, 4, 0): (4, f(0.2), f(0.2), 0.5, True, False, 0.5),
         (7, 4, 1): (5, nan, f(0.3), nan, False, False, 1),
         (7, 4, 2): (6, f(0.3), 0.5, 0.5, False, False, nan),
-        (8, 3, 1): (5, 1, nan, 0.25, False, False, nan),
+        (8, 3, 0): (7, 1, nan, 0.25, True, True, nan),
         (8, 3, 2): (6, 2, nan, 0.75, False, False, nan),
         (8, 4, 0): (4, 4, 0, 0, True, True, 1.5),
         (8, 4, 1): (5, 3, 1, 1, False, False, 0.5),
@@ -396,7 +399,7 @@ def test_rows_of_clients_by_hand():
     assert keys == {key for key in rows if key[1] == 4}
 
 
-NUM_EXAMPLES = np.asarray([[5, 6, 7]])
+run_clients = partial(RunClients, np.asarray([5, 6, 7]), np.asarray([[5, 6, 7]]), np.asarray([[0, 9]]))
 METRICS = Metrics(np.asarray([5.0]), np.asarray([7]), np.asarray([10]))
 
 
@@ -409,7 +412,7 @@ def record_of(client_ids, weights):
 def test_corrupted_weight_is_over_all_rounds_since_the_last_row():
     records = record_of([[0, 1], [1, 2], [0, 2]], [[0.4, 0.6], [1.0, 0.0], [0.0, 0.0]])  # the last round is skipped
     corrupted = np.asarray([[False, True, True]])
-    rows = round_rows([Config()], [0], 3, METRICS, records, RunClients(NUM_EXAMPLES, corrupted, corrupted))
+    rows = round_rows([Config()], [0], 3, METRICS, records, run_clients(corrupted, corrupted))
     assert rows["corrupted_weight"] == pytest.approx([(0.6 + 1.0) / 2])
     assert rows["test_accuracy"] == pytest.approx([0.7])
     assert rows["test_loss"] == pytest.approx([0.5])
@@ -417,7 +420,7 @@ def test_corrupted_weight_is_over_all_rounds_since_the_last_row():
 
 def test_malicious_clients_are_counted_apart_from_corrupted_ones():
     records = record_of([[0, 1, 2]], [[0.5, 0.3, 0.2]])
-    clients = RunClients(NUM_EXAMPLES, np.asarray([[False, True, False]]), np.asarray([[False, False, True]]))
+    clients = run_clients(np.asarray([[False, True, False]]), np.asarray([[False, False, True]]))
     keys = {"server.aggregator": "trimmed_mean", "trimmed_mean.num_byzantine": 1}
     attack = {"attack.kind": "ipm", "attack.fraction": 0.3}
 

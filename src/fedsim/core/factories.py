@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from fedsim.core.settings import MAX_INT, Traced
+from fedsim.core.settings import MAX_INT, Limit, Traced
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,12 @@ class Built:
         function = getattr(component, "aggregate", component)
         built = getattr(function, "built", None)
         return built if isinstance(built, Built) and built.others == _others(component, function) else None
+
+    def check_limits(self, num_clients: int) -> None:
+        """Raises `ValueError` if a setting exceeds its limit by the number of all clients."""
+        for name, annotation in _annotations(self.make).items():
+            for limit in (note for note in get_args(annotation) if isinstance(note, Limit) and note.of == "clients"):
+                limit.check(name, (self.fixed | self.traced).get(name), num_clients, f"{num_clients} clients")
 
 
 def _others(component: Any, function: Any) -> tuple[Any, ...]:

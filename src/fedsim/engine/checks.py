@@ -26,7 +26,6 @@ from fedsim.engine.padding import FORWARD_SHARE
 from fedsim.engine.plugin_checks import check_plugins
 from fedsim.errors import ConfigError
 
-
 MIXING = ("nnm", "bucketing", "arc")
 """Pre-aggregators whose updates depend on several clients."""
 COLLUDING = ("ipm", "alie", "min_max", "min_sum", "mimic", "fang", "optimal_ipm", "optimal_alie", "ascent")

@@ -191,15 +191,17 @@ class GroupRun:
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *batches)
 
     def _read_clients(self) -> RunClients:
-        """What the rows say of each run's clients, which no round changes."""
+        """What the rows say of each run's clients."""
         batches = self._inputs.batches
         names = set(RunClients._fields) & set(batches[0].changes)
         changes = self._join([{name: runs.changes[name] for name in names} for runs in batches])
         corrupted = changes["corrupted"]
-        num_examples = changes.get("num_examples", self._dataset.train.num_examples)
+        clean = np.asarray(self._dataset.train.num_examples)
+        num_examples = np.broadcast_to(changes.get("num_examples", clean), corrupted.shape)
+        corrupted_rounds = np.asarray([config.corruption.rounds for config in self._configs])
         has_attack = np.asarray([config.attack.kind != "none" for config in self._configs])
         malicious = changes.get("malicious", corrupted) & has_attack[:, None]
-        return RunClients(np.broadcast_to(num_examples, corrupted.shape), corrupted, malicious)
+        return RunClients(clean, num_examples, corrupted_rounds, corrupted, malicious)
 
     def _check_labels(self) -> None:
         """Raises `ConfigError` if a plug-in's corruption makes labels that are not among the classes."""

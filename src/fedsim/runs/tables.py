@@ -17,8 +17,12 @@ from fedsim.runs.schemas import Columns
 class RunClients(NamedTuple):
     """What is known of the clients of each run."""
 
+    clean_num_examples: np.ndarray
+    """[N] training examples in rounds without corruption."""
     num_examples: np.ndarray
-    """[S, N] training examples."""
+    """[S, N] training examples in rounds with corruption."""
+    corrupted_rounds: np.ndarray
+    """[S, 2], the first and the last round with corruption."""
     corrupted: np.ndarray
     """[S, N] bool, whether their data are corrupted."""
     malicious: np.ndarray
@@ -159,12 +163,14 @@ def client_rows(
     join = lambda cohorts, others: np.concatenate([np.ravel(cohorts), others])
     position, client_id = join(position, other_position), join(ids, other_id)
     round_ = join(last_round + 1 - ids.shape[1] + offset, np.full(len(other_id), last_round))
+    first, last = clients.corrupted_rounds[position].T
+    sizes = (clients.num_examples[position, client_id], clients.clean_num_examples[client_id])
     after_last = lambda values: np.where(round_ == last_round, values[position, client_id], np.nan)
     return {
         "run": np.asarray(runs)[position],
         "round": round_,
         "client_id": client_id,
-        "num_examples": clients.num_examples[position, client_id],
+        "num_examples": np.where((first <= round_) & (round_ <= last), *sizes),
         "loss": join(losses, missing),
         "alpha": after_last(np.full(is_other.shape, np.nan) if alpha is None else alpha),
         "weight": join(weights, missing),
