@@ -10,8 +10,9 @@ from fedsim import DataSpec
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import find
 from fedsim.core.corrupt import choose_clients, example_owners
-from fedsim.corruption import exclude
+from fedsim.corruption import backdoor, exclude, mix, noisy, shift, shuffling
 from fedsim.engine import make_plan
+from fedsim.testing import check_corruption
 from fedsim.testing.corruptions import accepts
 from fedsim.testing.tiny import join_clients
 from tests.conftest import COUNTS, make_dataset
@@ -78,7 +79,7 @@ def test_flipping_to_the_opposite_class(data):
 def test_of_several_corruptions_each_corrupted_client_has_one_in_turn(data):
     """As if each were alone, on its clients, with its part of the key."""
     kinds = "shuffling", "symmetric", "shift"
-    mixed = fedsim.corruption.mix(*(find("corruption.kind", kind).make() for kind in kinds))
+    mixed = mix(*(find("corruption.kind", kind).make() for kind in kinds))
     assert mixed.changed_fields == {"x", "y"}
     after = fedsim.corrupt(mixed, KEY, data, VECTORS, 0, client_ids=[0, 2, 3, 5, 6, 7])
     keys = jax.random.split(jax.random.split(KEY)[1], 3)
@@ -95,6 +96,14 @@ def test_of_several_corruptions_each_corrupted_client_has_one_in_turn(data):
     assert (np.asarray(after.y) != data.y).any()
 
 
+def test_inputs_of_some_clients_unless_those_of_all_are_needed():
+    """The contract of each alone compares them with the whole corruption; here that of several."""
+    check_corruption(mix(shuffling(), noisy(), backdoor(rate=0.7)), skip=["jit"])
+    assert mix(noisy(), shuffling()).change_inputs is not None
+    for corruption in (noisy(text_noise="replace"), shift(), mix(noisy(), shift())):
+        assert corruption.change_inputs is None
+
+
 @pytest.mark.parametrize(
     ("kinds", "message"),
     [
@@ -104,7 +113,7 @@ def test_of_several_corruptions_each_corrupted_client_has_one_in_turn(data):
     ],
 )
 def test_corruptions_that_do_not_go_together_or_with_the_data(kinds, message):
-    mixed = fedsim.corruption.mix(*(find("corruption.kind", kind).make() for kind in kinds.split("+")))
+    mixed = mix(*(find("corruption.kind", kind).make() for kind in kinds.split("+")))
     with pytest.raises(ValueError, match=f"^{message}$"):
         mixed.validate(IMAGES)
 

@@ -222,14 +222,9 @@ def corrupt_inputs(
     marked. Rows of padding have owner N and any valid position; their result is undefined. The
     corruption must have `change_inputs`.
 
-    For the same bits, map this over runs as `corrupt` is mapped: compilers round `a * b + c` differently inside a loop.
-    So `vmap` maps one run after another, like `lax.map`.
+    For the same bits, map this over runs by `lax.map`, as `corrupt` is mapped: compilers round `a * b + c` differently
+    inside a loop.
     """
-    change_inputs = corruption.change_inputs
-    assert change_inputs is not None
-
-    def change(key: Array, x: Array, positions: Array, owners: Array, corrupted: Array) -> Array:
-        _, data_key = jax.random.split(key)
-        return change_inputs(x, positions, owners, corrupted, spec, data_key)
-
-    return jax.custom_batching.sequential_vmap(change)(key, x, positions, owners, corrupted)
+    assert corruption.change_inputs is not None
+    _, data_key = jax.random.split(key)
+    return corruption.change_inputs(x, positions, owners, corrupted, spec, data_key)
