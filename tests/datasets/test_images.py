@@ -214,6 +214,8 @@ def test_map_style_data_sets_that_are_wrong():
         fedsim.from_dataset([(np.zeros(2), 0), (np.zeros(3), 1)])
     with pytest.raises(DataError, match=r"labels must have one shape, got \(\), \(2,\)"):
         fedsim.from_dataset([(np.zeros(2), 0), (np.zeros(2), [0, 1])])
+    with pytest.raises(DataError, match="must have a length, got list_iterator; make a list of its examples"):
+        fedsim.from_dataset(iter([(np.zeros(2), 0)]))
     with pytest.raises(DataError, match="must have examples, got none"):
         fedsim.from_dataset([])
 

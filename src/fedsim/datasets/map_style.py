@@ -69,6 +69,8 @@ def _read(name: str, examples: MapStyle, client: Any) -> tuple[np.ndarray, np.nd
             clients.append(client(*example))
         return _input(example[0])
 
+    if not hasattr(examples, "__len__"):
+        raise DataError(f"{name}: must have a length, got {type(examples).__name__}; make a list of its examples")
     if not len(examples):
         raise DataError(f"{name}: must have examples, got none")
     x = stack(name, ((f"example {position}", partial(read, position)) for position in range(len(examples))))
