@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 LOAD_ERRORS = (
@@ -58,6 +59,14 @@ class DataError(FedsimError):
 
 class RunFolderError(FedsimError):
     """A run folder that cannot be read or written."""
+
+
+def expand_user(path: str) -> Path:
+    """The path, with the home folder in place of `~`. Raises `ConfigError` if there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{path}: no such home folder; write the whole path, or ~/ for your own") from None
 
 
 def pip_install(extra: str) -> str:

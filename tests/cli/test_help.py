@@ -108,6 +108,7 @@ def test_init_for_a_regression(folder, capsys):
     [
         ("", "--data-path: must be given, since there is no terminal"),
         ("--data-path mine.npy", "mine.npy: no such file"),
+        ("--data-path ~no-user/mine.csv", "~no-user/mine.csv: no such home folder; write the whole path"),
         ("--data-path digist", "got digist; did you mean digits?"),
         ("--data-path digits --clients many --suspect none", "--clients: must be an integer >= 1 or natural, got many"),
         ("--data-path digits --clients 9 --suspect typo", "corruption.kind: must be one of"),

@@ -118,6 +118,8 @@ def test_broken_npz_files_raise(tmp_path):
         arrays.read(tmp_path / "none.npz")
     with pytest.raises(ConfigError, match=r"arrays\.path: "):
         arrays.arrays(0)
+    with pytest.raises(ConfigError, match=r"^~no-user/data: no such home folder; write the whole path"):
+        arrays.arrays(0, path="~no-user/data")
 
 
 def test_texts_in_an_npz_file(tmp_path):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedsim.cli.data import describe_size
 from fedsim.cli.init_text import NATURAL, write_text
-from fedsim.errors import ConfigError, DataError, FedsimError
+from fedsim.errors import ConfigError, DataError, FedsimError, expand_user
 
 if TYPE_CHECKING:
     from fedsim.datasets.raw import RawDataset
@@ -165,7 +165,7 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     from fedsim.datasets.leaf import read_folder
     from fedsim.datasets.table_files import SUFFIXES, is_table
 
-    path = Path(data).expanduser()
+    path = expand_user(data)
     if path.suffix and not path.exists():
         raise DataError(f"{data}: no such file or folder")
     is_arrays = any(path.glob("*.npy"))  # rather than in LEAF's format
@@ -205,7 +205,7 @@ def _read_images(data: str, files: "list[Path]") -> "tuple[dict[str, Any], RawDa
     from fedsim.datasets import images
     from fedsim.datasets.canonical import canonicalize
 
-    path = Path(data).expanduser()
+    path = expand_user(data)
     levels = list(images.default_levels(path, files))
     settings: dict[str, Any] = {"path": data, "levels": levels}
     if len(sizes := sorted(images.sizes(files))) > 1:
@@ -223,7 +223,7 @@ def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], Ra
     from fedsim.datasets import columns, table_files
     from fedsim.datasets.canonical import canonicalize
 
-    path = Path(data).expanduser()
+    path = expand_user(data)
     rows, index = table_files.read(path, label, client)
     problems = columns.unusable_columns(rows, {label, client}, index)
     for column, kind in rows.schema.items():

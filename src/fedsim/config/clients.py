@@ -5,7 +5,6 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from fedsim.config.components import factories
 from fedsim.config.fields import Field, settings_of
 from fedsim.config.registry import did_you_mean, nearest, split_names
 from fedsim.config.schema import Config, is_byzantine_count
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, expand_user
 
 ROUNDING_ERROR = 1e-6  # of a fraction of the clients: 0.29 x 100 is 28.999999999999996
 WITH_CLIENTS = ("femnist", "leaf", "shakespeare")  # data sets whose examples belong to clients
@@ -26,7 +25,7 @@ def has_clients(values: Mapping[str, Any]) -> bool:
     """Whether the examples of the run with `values` by dotted key belong to clients, as far as is known."""
     name = str(values.get("data.name", ""))
     if name == "arrays" and values.get("arrays.path"):
-        path = Path(str(values["arrays.path"])).expanduser()
+        path = expand_user(str(values["arrays.path"]))
         if path.is_dir():
             return (path / CLIENT_IDS).exists()
         try:

@@ -17,7 +17,7 @@ from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import describe_natural_clients
 from fedsim.datasets.portions import is_whole
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
+from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, expand_user, reason
 
 REQUIRED = ("x", "y")
 OPTIONAL = ("x_test", "y_test", "client_ids", "test_client_ids", "inputs", "num_classes")
@@ -31,7 +31,7 @@ def arrays(seed: int, *, path: Annotated[str, "a folder of .npy files, or an .np
             'arrays.path: must name a folder of .npy files, or an .npz file, with x and y, got ""; a data set in '
             "memory is given in Python, by fedsim.load(..., data=dataset)"
         )
-    return read(Path(path).expanduser())
+    return read(expand_user(path))
 
 
 def from_arrays(

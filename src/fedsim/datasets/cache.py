@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import LOAD_ERRORS
+from fedsim.errors import LOAD_ERRORS, expand_user
 
 VERSION = 3  # of the format
 ARRAYS = tuple(f.name for f in fields(RawDataset) if f.type in (np.ndarray, np.ndarray | None))
@@ -31,7 +31,7 @@ def directory() -> Path:
     """The cache folder: `FEDSIM_CACHE_DIR`, or fedsim's folder in the user's cache folder."""
     from platformdirs import user_cache_path
 
-    return Path(os.environ.get("FEDSIM_CACHE_DIR") or user_cache_path("fedsim")).expanduser()
+    return expand_user(os.environ.get("FEDSIM_CACHE_DIR") or str(user_cache_path("fedsim")))
 
 
 def cached(source: Path, decode: Callable[[], RawDataset]) -> RawDataset:

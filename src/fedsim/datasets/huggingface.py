@@ -16,7 +16,7 @@ from fedsim.core.settings import Bounds
 from fedsim.datasets import windows
 from fedsim.datasets.pictures import decode, stack
 from fedsim.datasets.raw import RawDataset, select_examples
-from fedsim.errors import ConfigError, DataError, import_extra, pip_install, reason
+from fedsim.errors import ConfigError, DataError, expand_user, import_extra, pip_install, reason
 
 if TYPE_CHECKING:
     import polars as pl
@@ -83,7 +83,7 @@ def _load(path: str, subset: str, train: str) -> dict[str, Any]:
     """The splits, of which one is `train`."""
     missing = f"huggingface: needs the package datasets; {pip_install('huggingface')} ({{error}})"
     datasets = import_extra("datasets", DataError, missing)
-    folder = Path(path).expanduser()
+    folder = expand_user(path)
     datasets.disable_progress_bars()
     try:
         loaded = datasets.load_from_disk(folder) if folder.is_dir() else datasets.load_dataset(path, subset or None)

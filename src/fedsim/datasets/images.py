@@ -13,7 +13,7 @@ from fedsim.core.settings import Bounds
 from fedsim.datasets.client_ids import name_remarks
 from fedsim.datasets.pictures import decode, stack
 from fedsim.datasets.raw import RawDataset, select_examples
-from fedsim.errors import ConfigError, DataError
+from fedsim.errors import ConfigError, DataError, expand_user
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm")
 TRAIN, TEST, OTHER = ("train", "training"), ("test", "testing"), ("val", "valid", "validation", "dev")
@@ -41,7 +41,7 @@ def images(
     del seed
     if not path:
         raise ConfigError('images.path: must name a folder of images, got ""')
-    folder = Path(path).expanduser()
+    folder = expand_user(path)
     files, name, notes = list(find(folder)), folder.resolve().name, []
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")

@@ -21,7 +21,7 @@ from fedsim.core.types import InputKind
 from fedsim.datasets.natural_clients import ClientExamples, concatenate_clients
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.text import encode
-from fedsim.errors import ConfigError, DataError, reason
+from fedsim.errors import ConfigError, DataError, expand_user, reason
 
 FILE_NAME = re.compile(r"\.(bmp|gif|jpe?g|npy|png|tiff?|webp)$", re.IGNORECASE)  # as in LEAF's CelebA
 
@@ -31,7 +31,7 @@ def leaf(seed: int, *, path: Annotated[str, "a folder in LEAF's format, with tra
     del seed
     if not path:
         raise ConfigError('leaf.path: must name a folder in LEAF\'s format, with train/ and test/, got ""')
-    return read_folder(Path(path).expanduser())
+    return read_folder(expand_user(path))
 
 
 def read_folder(folder: Path) -> RawDataset:

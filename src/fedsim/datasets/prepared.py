@@ -18,7 +18,7 @@ from fedsim.datasets.cache import cached
 from fedsim.datasets.natural_clients import concatenate_clients
 from fedsim.datasets.portions import Spool, take
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import ConfigError, DataError, import_extra, pip_install
+from fedsim.errors import ConfigError, DataError, expand_user, import_extra, pip_install
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.+-]*)*")
 IMAGES_PER_READ = 100  # one at a time, reading takes longer than decoding
@@ -55,7 +55,7 @@ def tfds(
 
 def directory() -> Path:
     """The folder of prepared data sets: `TFDS_DATA_DIR`, by default ~/tensorflow_datasets."""
-    return Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+    return expand_user(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
 def find_folder(name: str) -> Path | None:

@@ -1,7 +1,6 @@
 """The user's table as a data set: CSV or Parquet files, or a data frame of pandas."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from fedsim.core.settings import Bounds, OnlyIf
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets.arrays import federate
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import ConfigError, DataError, import_extra, reason
+from fedsim.errors import ConfigError, DataError, expand_user, import_extra, reason
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,7 +42,7 @@ def table(
     for key, value in (("path", path), ("label", label)):
         if not value:
             raise ConfigError(f'table.{key}: must name {"a file" if key == "path" else "a column"}, got ""')
-    file = Path(path).expanduser()
+    file = expand_user(path)
     (rows, index), name = read(file, label, client), file.absolute().name
     if text:
         return encode_texts(name, rows, text, label, client, window, tokenizer)

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from fedsim.datasets.natural_clients import ClientExamples, concatenate_clients
 from fedsim.datasets.portions import empty
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import DataError, import_extra, pip_install, reason
+from fedsim.errors import DataError, expand_user, import_extra, pip_install, reason
 
 Encode = Callable[[str], np.ndarray]  # text -> [T] integers
 
@@ -82,7 +81,7 @@ def _tokens(file: str) -> tuple[Encode, int, None]:
     missing = f"tokenizer: needs the package tokenizers; {pip_install('huggingface')} ({{error}})"
     tokenizers = import_extra("tokenizers", DataError, missing)
     try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(Path(file).expanduser()))
+        tokenizer = tokenizers.Tokenizer.from_file(str(expand_user(file)))
     except Exception as error:  # the library raises no other type
         raise DataError(f"{file}: not a tokenizer's file: {reason(error)}") from None
     return lambda text: np.asarray(tokenizer.encode(text).ids, np.int64), tokenizer.get_vocab_size(), None

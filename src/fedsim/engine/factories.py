@@ -4,7 +4,6 @@ import traceback
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
@@ -17,7 +16,7 @@ from fedsim.core.contracts import Aggregator, Algorithm, Attack, PreAggregator
 from fedsim.core.corrupt import Corruption
 from fedsim.core.require import type_name
 from fedsim.core.types import HParams
-from fedsim.errors import ConfigError, FedsimError, describe_os_error
+from fedsim.errors import ConfigError, FedsimError, describe_os_error, expand_user
 
 MAX_MESSAGE_LENGTH = 300
 TRACED = "a number that is traced, as Traced settings and reports are;"
@@ -141,6 +140,6 @@ def model_files(config: Config) -> dict[str, tuple[str, str]]:
 
 def _base_digest(path: str) -> str:
     try:
-        return f"{zlib.crc32(Path(path).expanduser().read_bytes()):08x}"
+        return f"{zlib.crc32(expand_user(path).read_bytes()):08x}"
     except OSError as error:
         raise ConfigError(f"adapter.base: {describe_os_error(error)}; restore it") from None

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from pathlib import Path
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -21,7 +20,7 @@ from fedsim.core.rewriting import for_backend
 from fedsim.core.task import AUGMENTATIONS, classification, regression
 from fedsim.core.types import FederatedDataset, Variables
 from fedsim.engine import factories
-from fedsim.errors import ConfigError, import_extra, pip_install, reason
+from fedsim.errors import ConfigError, expand_user, import_extra, pip_install, reason
 
 Value = TypeVar("Value")
 
@@ -55,7 +54,7 @@ def _plain_task(config: Config, dataset: FederatedDataset) -> Task:
 
 def read_base(path: str) -> dict[str, np.ndarray]:
     """The arrays of an .npz or .safetensors file by name. Raises `ConfigError` if there are none."""
-    file = Path(path).expanduser()
+    file = expand_user(path)
     try:
         if file.suffix == ".safetensors":
             missing = f"adapter.base: needs the package safetensors; {pip_install('huggingface')} ({{error}})"
