@@ -1,5 +1,8 @@
 """LEAF's format: small files with its quirks; test_real_data.py has the real ones."""
 
+import gzip
+import json
+
 import numpy as np
 import pytest
 
@@ -45,61 +48,44 @@ def test_text_and_the_wrong_num_samples(tmp_path):
     assert (raw.num_classes, raw.inputs) == (80, "text")
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "message"),
-    [
-        ([[0.1]], [2**40], "not in LEAF's format"),
-        ([[0.1]], [0.7], "labels must be integers, or characters that follow a text, got 0.7"),
-        (["to"], ["be"], "labels must be single characters, got 'be'"),
-        (["to"], [1], "user a: texts must have the next character as label, got 1"),
-        (["000001.jpg"], [1], "user a: inputs must be numbers or texts, got file names, such as '000001.jpg'"),
-        ([[0.1]], [[0, 1]], r"user a: labels must be .*, got \[0, 1\]"),
-        ([["word"]], [1], "user a: inputs must be numbers of one shape, or one text each"),
-        ([[[1, 2], [1]]], [1], "user a: inputs must be numbers of one shape, or one text each"),
-    ],
-)
-def test_inconsistent_users_raise(tmp_path, x, y, message):
-    write_leaf(tmp_path / "train" / "a.json", {"a": {"x": x, "y": y}})
-    with pytest.raises(DataError, match=message):
-        leaf.read_folder(tmp_path)
-
-
 TEXT, VECTOR = {"x": ["abc"], "y": ["d"]}, {"x": [[0.5, 2.0, 3.0]], "y": [1]}
+
+
+def of_user(x, y, **more):
+    return {"a.json": json.dumps({"users": ["a"], "user_data": {"a": {"x": x, "y": y}}} | more).encode()}
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
+        (of_user([[0.1]], [2**40]), "not in LEAF's format"),
+        (of_user([[0.1]], [0.7]), "labels must be integers, or characters that follow a text, got 0.7"),
+        (of_user(["to"], ["be"]), "labels must be single characters, got 'be'"),
+        (of_user(["to"], [1]), "user a: texts must have the next character as label, got 1"),
+        (of_user(["000001.jpg"], [1]), "user a: inputs must be numbers or texts, got file names, such as '000001.jpg'"),
+        (of_user([[0.1]], [[0, 1]]), r"user a: labels must be .*, got \[0, 1\]"),
+        (of_user([["word"]], [1]), "user a: inputs must be numbers of one shape, or one text each"),
+        (of_user([[[1, 2], [1]]], [1]), "user a: inputs must be numbers of one shape, or one text each"),
+        (of_user([], []), "no user has examples"),
         ({"a.json": {"a": VECTOR}, "a.json.gz": {"a": VECTOR}}, r"a\.json\.gz: repeats user a of a\.json"),
         ({"a.json": {"a": TEXT, "b": VECTOR}}, "inputs must have one type, got int8 and float32 of client b"),
-        ({"a.json": {"a": {"x": [], "y": []}}}, "no user has examples"),
+        ({"a.json": b'{"users": ["a"], "user'}, "a.json: broken"),
+        ({"a.json.gz": gzip.compress(b'{"users": ["a"]}')[:-9]}, r"a\.json\.gz: broken"),
+        ({"a.json": b'{"users": ["a"], "user_data": {}}'}, "must have the same users"),
+        ({"a.json": b"[1, 2]"}, "not in LEAF's format"),
+        (of_user([[1]], []), "user a has 1 inputs and 0 labels"),
+        (of_user([[1]], [1], num_samples=[3]), "num_samples 3"),
+        (of_user(["to", "be"], ["b", "e"], num_samples=[1]), "num_samples 1"),
+        (of_user(["caf\u00e9"], ["e"]), "not in LEAF's format: user a: characters must be among LEAF's 80"),
     ],
 )
-def test_inconsistent_files_raise(tmp_path, files, message):
-    for name, user_data in files.items():
-        write_leaf(tmp_path / "train" / name, user_data)
-    with pytest.raises(DataError, match=message):
-        leaf.read_folder(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{"users": ["a"], "user', "a.json: broken"),
-        (b'{"users": ["a"], "user_data": {}}', "must have the same users"),
-        (b"[1, 2]", "not in LEAF's format"),
-        (b'{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": []}}}', "user a has 1 inputs and 0 labels"),
-        (b'{"users": ["a"], "num_samples": [3], "user_data": {"a": {"x": [[1]], "y": [1]}}}', "num_samples 3"),
-        (
-            b'{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["to", "be"], "y": ["b", "e"]}}}',
-            "num_samples 1",
-        ),
-        (b'{"users": ["a"], "user_data": {"a": {"x": ["caf\xc3\xa9"], "y": ["e"]}}}', "not in LEAF's format"),
-    ],
-)
-def test_broken_files_raise(content, message, tmp_path):
+def test_broken_or_inconsistent_files_raise(files, message, tmp_path):
     (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "a.json").write_bytes(content)
+    for name, content in files.items():
+        if isinstance(content, bytes):
+            (tmp_path / "train" / name).write_bytes(content)
+        else:
+            write_leaf(tmp_path / "train" / name, content)
     with pytest.raises(DataError, match=message):
         leaf.read_folder(tmp_path)
 
@@ -109,11 +95,3 @@ def test_a_missing_folder_raises():
         leaf.leaf(0)
     with pytest.raises(DataError, match=r"nowhere/train: no \.json"):
         leaf.leaf(0, path="nowhere")
-
-
-def test_a_truncated_archive_raises(tmp_path):
-    write_leaf(tmp_path / "train" / "a.json.gz", {"a": {"x": [[1.0]], "y": [0]}})
-    path = tmp_path / "train" / "a.json.gz"
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DataError, match=r"a\.json\.gz: broken"):
-        leaf.read_folder(tmp_path)
