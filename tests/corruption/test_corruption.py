@@ -10,7 +10,7 @@ from fedsim import DataSpec
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import find
 from fedsim.core.corrupt import choose_clients, example_owners
-from fedsim.corruption import backdoor, exclude, mix, noisy, shift, shuffling
+from fedsim.corruption import backdoor, mix, noisy, shift, shuffling
 from fedsim.engine import make_plan
 from fedsim.testing import check_corruption
 from fedsim.testing.corruptions import accepts
@@ -179,12 +179,14 @@ def test_several_labels_per_example_are_flipped_and_shuffled_together():
         assert sorted(before) == sorted(after)
 
 
-def test_label_noise_requires_classes():
+def test_kinds_of_data_that_corruptions_accept():
     numbers = DataSpec("vector", 0, (5,), "float32")
     for kind in KINDS["corruption.kind"].built_in:
         corruption = find("corruption.kind", kind).make()
         assert accepts(corruption, numbers) == (kind not in LABEL_NOISE)
         assert accepts(corruption, VECTORS) == (kind != "backdoor")  # which requires images
+    assert accepts(noisy(), DataSpec("text", 3, (5,), "int8"))
+    assert not accepts(noisy(), DataSpec("vector", 3, (5,), "int8"))  # which have no natural scale for noise
 
 
 def test_exclude_removes_all_examples_of_corrupted_clients(data):
@@ -192,15 +194,6 @@ def test_exclude_removes_all_examples_of_corrupted_clients(data):
     after = corrupt("exclude", KEY, data, 5, (1, 7))
     assert np.flatnonzero(after.corrupted).tolist() == [1, 7]
     np.testing.assert_array_equal(after.num_examples == 0, after.corrupted)
-
-
-def test_a_map_over_runs_gives_the_same_corruption(data):
-    """As in the engine: one program, with a key and a number of corrupted clients for each run."""
-    numbers, keys = jnp.asarray([0, 2, 5]), jax.random.split(KEY, 3)
-    exclude_clients = lambda args: fedsim.corrupt(exclude(), args[0], data, VECTORS, args[1]).num_examples
-    together = jax.jit(lambda: jax.lax.map(exclude_clients, (keys, numbers)))()
-    assert (np.asarray(together) == 0).sum(axis=1).tolist() == [0, 2, 5]
-    np.testing.assert_array_equal(together[1], exclude_clients((keys[1], 2)))
 
 
 def test_a_larger_fraction_contains_a_smaller_one():

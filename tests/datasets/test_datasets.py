@@ -11,10 +11,8 @@ from sklearn.linear_model import LogisticRegression
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.corruption import noisy
 from fedsim.datasets import digits, separable_2d, synthetic
 from fedsim.datasets.canonical import canonicalize
-from fedsim.datasets.dirichlet import dirichlet
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import iid, natural
 from fedsim.engine import make_plan
@@ -35,19 +33,6 @@ def test_iid_shares_classes_equally(y, num_clients, seed):
     assert np.ptp(np.bincount(client_ids, minlength=num_clients)) <= 1
     for k in set(y):
         assert np.ptp(np.bincount(client_ids[raw.y == k], minlength=num_clients)) <= 1
-
-
-def test_dirichlet_concentration():
-    """Large alpha: every client has equal shares of the classes. Small alpha: a client's largest class dominates."""
-    raw = make_raw(np.repeat(np.arange(10), 200))
-
-    def largest_share(alpha):
-        client_ids = dirichlet(raw, 10, np.random.default_rng(0), alpha=alpha, min_examples=1)
-        table = np.stack([np.bincount(raw.y[client_ids == i], minlength=10) for i in range(10)])
-        return (table.max(1) / table.sum(1)).mean()
-
-    assert largest_share(1e5) < 0.12
-    assert largest_share(0.1) > 0.4
 
 
 def test_natural_clients_are_numbered_in_order_of_their_names():
@@ -241,15 +226,6 @@ def test_inputs_are_inferred_from_their_shape_unless_given():
     assert infer_inputs(x=image, x_test=image[:2]) == "image"
     assert infer_inputs(x=image, x_test=image[:2], inputs="vector") == "vector"
     assert (digits.digits(0).inputs, separable_2d.separable_2d(0).inputs) == ("image", "vector")
-
-
-def test_noisy_corruption_rejects_integer_vectors():
-    """It permutes the characters of text; other integers have no natural scale for noise."""
-    y = np.asarray([0, 1, 0, 1])
-    validate = lambda **changes: noisy().validate(fedsim.from_arrays(**make_arrays(y, y[:2], **changes)).spec)
-    validate(inputs="text")
-    with pytest.raises(ValueError, match="int8"):
-        validate()
 
 
 def test_wrong_types_and_client_ids_raise():

@@ -36,13 +36,6 @@ def test_a_share_of_each_client_is_held_out():
     assert not np.array_equal(dataset.x_test, other.x_test)
 
 
-def test_a_share_of_all_examples_is_held_out():
-    dataset = fedsim.from_arrays(X, Y)
-    assert dataset.train.num_examples.tolist() == [160]
-    assert dataset.test_clients is None
-    assert rows_of(dataset.train.x) | rows_of(dataset.x_test) == rows_of(X)
-
-
 @pytest.fixture(scope="module")
 def dataset():
     return fedsim.from_arrays(X, Y, IDS)

@@ -102,14 +102,6 @@ def test_int8_vectors_are_split_at_random():
     assert got.x[:, 0].tolist() != list(range(32))
 
 
-def test_multiple_labels_are_kept_together():
-    raw = make_raw([6, 4])
-    raw = replace(raw, y=np.arange(30).reshape(10, 3) / 7, y_test=np.zeros((0, 3)), num_classes=0)
-    got = draw(raw, test_fraction=0.5)
-    for x, y in ((got.x, got.y), (got.x_test, got.y_test)):
-        np.testing.assert_allclose(y, raw.y[x[:, 0].astype(int)], rtol=1e-6)
-
-
 def test_sample_clients_keep_all_examples_and_depend_on_the_seed():
     raw = make_raw([5, 6, 7, 8, 9], [1, 2, 3, 4, 5])
     got = draw(raw, sample_clients=2)
