@@ -22,31 +22,6 @@ SIDE = 6
 
 
 @dataclass
-class Case:
-    """How an input is written and read, and what is wrong with it; an empty `fault` is none."""
-
-    form: str
-    fault: str
-    read: Callable[[], Any]
-    check: Callable[[Any], None]
-    """Raises `AssertionError` unless what was read is the truth."""
-
-    def run(self) -> str:
-        """ "equal" or "refused". Raises `AssertionError` if the case is wrong."""
-        try:
-            read = self.read()
-        except FedsimError as error:
-            message = str(error)
-            assert self.fault, f"refused: {message}"
-            assert 10 < len(message) < 700, message
-            assert "\n" not in message, message
-            return "refused"
-        assert not self.fault, "not refused"
-        self.check(read)
-        return "equal"
-
-
-@dataclass
 class Truth:
     """Examples: x [M, *feature] as models see it, y [M] and the clients, owner [M]."""
 
@@ -55,14 +30,31 @@ class Truth:
     owner: np.ndarray
 
 
-def data_case(form: str, fault: str, read: Callable[[], Any], parts: list[Truth], has_clients: bool) -> Case:
-    """A case of the training examples and, if there are two `parts`, test examples."""
+@dataclass
+class Case:
+    """How examples are written and read, and what is wrong with them; an empty `fault` is none."""
 
-    def read_split() -> FederatedDataset:
-        data = read()
-        return data if isinstance(data, FederatedDataset) else arrays.federate(data, 0.2, 0)
+    form: str
+    fault: str
+    read: Callable[[], Any]
+    parts: list[Truth]
+    """The training examples and, if there are two, the test examples."""
+    has_clients: bool
 
-    return Case(form, fault, read_split, lambda data: check_examples(parts, has_clients, data))
+    def run(self) -> str:
+        """ "equal" or "refused". Raises `AssertionError` if the case is wrong."""
+        try:
+            data = self.read()
+            data = data if isinstance(data, FederatedDataset) else arrays.federate(data, 0.2, 0)
+        except FedsimError as error:
+            message = str(error)
+            assert self.fault, f"refused: {message}"
+            assert 10 < len(message) < 700, message
+            assert "\n" not in message, message
+            return "refused"
+        assert not self.fault, "not refused"
+        check_examples(self.parts, self.has_clients, data)
+        return "equal"
 
 
 def check_examples(parts: list[Truth], has_clients: bool, data: FederatedDataset) -> None:

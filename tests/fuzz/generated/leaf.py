@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedsim.datasets import arrays, huggingface, leaf
 from fedsim.datasets.text import ALPHABET
-from tests.fuzz.generated.cases import HAS_DATASETS, SITES, Case, Truth, data_case, draw_parts, pick
+from tests.fuzz.generated.cases import HAS_DATASETS, SITES, Case, Truth, draw_parts, pick
 from tests.fuzz.generated.tables import save_splits
 
 User = dict[str, list]
@@ -82,7 +82,7 @@ def numbers(rng: np.random.Generator, folder: Path) -> Case:
         splits.append(users)
     fault = _write(rng, folder, splits, NUMBER_FAULTS)
     form = f"{kind}, {label_form} labels{', nested' * is_nested}{', 0 to 255' * (not is_scaled)}"
-    return data_case(form, fault, lambda: leaf.read_folder(folder), parts, True)
+    return Case(form, fault, lambda: leaf.read_folder(folder), parts, True)
 
 
 def texts(rng: np.random.Generator, folder: Path) -> Case:
@@ -104,16 +104,16 @@ def texts(rng: np.random.Generator, folder: Path) -> Case:
         parts.append(Truth(number(x), number(y)[:, 0], np.asarray(owner)))
     if form == "LEAF":
         fault = _write(rng, folder, splits, TEXT_FAULTS)
-        return data_case(form, fault, lambda: leaf.read_folder(folder), parts, True)
+        return Case(form, fault, lambda: leaf.read_folder(folder), parts, True)
     if form == "memory":
         dtype = pick(rng, ["uint8", "int8", "int32", "int64", ">i2"])
         (x, y, ids), (x_test, y_test, test_ids) = ((p.x.astype(dtype), p.y, p.owner) for p in parts)
         options = {"test_client_ids": test_ids, "inputs": "text", "num_classes": len(place)}
         read = lambda: arrays.from_arrays(x, y, ids, x_test, y_test, **options)
-        return data_case(f"{form}, {dtype}", "", read, parts, True)
+        return Case(f"{form}, {dtype}", "", read, parts, True)
     rows = pd.DataFrame([row for part in made for row in part.items()], columns=["who", "line"])
     if fault := pick(rng, ["no text"], 0.3):
         rows.loc[0, "line"] = None
     save_splits(rows, [len(made[0]), 3], rng, folder)
     read = lambda: huggingface.huggingface(0, path=str(folder), text="line", client="who", window=window)
-    return data_case(f"{form}, window {window}", fault, read, parts, True)
+    return Case(f"{form}, window {window}", fault, read, parts, True)

@@ -11,7 +11,7 @@ import pandas as pd
 import polars
 
 from fedsim.datasets import arrays
-from tests.fuzz.generated.cases import SITES, WORDS, Case, data_case, draw_parts, pick
+from tests.fuzz.generated.cases import SITES, WORDS, Case, draw_parts, pick
 
 NUMBERS = ["float16", "float32", "float64", ">f4", ">f8", "longdouble", ml_dtypes.bfloat16]
 INTEGERS = ["u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">u2", "f2", "f4", "f8", ">f8"]
@@ -128,7 +128,7 @@ def memory(rng: np.random.Generator, folder: Path, is_file: bool = False) -> Cas
             form, values[name] = f"{form}, {name} {value.dtype} in {container}", CONTAINERS[container](value)
     values = {name: value for name, value in values.items() if value is not None}
     if not is_file:
-        return data_case(form, fault, lambda: arrays.from_arrays(**values), parts, has_clients)
+        return Case(form, fault, lambda: arrays.from_arrays(**values), parts, has_clients)
     folder.mkdir(parents=True)
     path = folder if rng.random() < 0.4 else folder / "mine.npz"
     for name, value in values.items() if path == folder else ():
@@ -138,4 +138,4 @@ def memory(rng: np.random.Generator, folder: Path, is_file: bool = False) -> Cas
         if not fault and rng.random() < 0.15:
             fault, content = "truncated", path.read_bytes()
             path.write_bytes(content[: int(rng.integers(len(content) - 1))])
-    return data_case(f"{path.name}: {form}", fault, lambda: arrays.read(path), parts, has_clients)
+    return Case(f"{path.name}: {form}", fault, lambda: arrays.read(path), parts, has_clients)

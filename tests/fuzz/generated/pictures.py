@@ -9,7 +9,7 @@ import pandas as pd
 from PIL import Image
 
 from fedsim.datasets import huggingface
-from tests.fuzz.generated.cases import SIDE, SITES, WORDS, Case, Truth, data_case, draw_parts, pick
+from tests.fuzz.generated.cases import SIDE, SITES, WORDS, Case, Truth, draw_parts, pick
 from tests.fuzz.generated.tables import CLIENT, LABEL, number_names, save_splits
 
 MODES: dict[str, Callable[[np.ndarray, int], Any]] = {  # of pixels uint8, and the number of the picture
@@ -46,7 +46,7 @@ def pictures(rng: np.random.Generator, folder: Path) -> Case:
     truth = (np.split(values, sizes[:1]) for values in (x, *number_names(frame, declared)))
     parts = [Truth(*part) for part in zip(*truth, strict=True)][: len(parts)]
     read = lambda: huggingface.huggingface(0, path=str(folder), label=LABEL, client=CLIENT if has_clients else "")
-    return data_case(f"{mode}, class names {is_named}", fault or broken, read, parts, has_clients)
+    return Case(f"{mode}, class names {is_named}", fault or broken, read, parts, has_clients)
 
 
 def _transparent(image: Any) -> Any:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import fedsim
 from fedsim.datasets import huggingface, table
-from tests.fuzz.generated.cases import Case, Truth, data_case, pick
+from tests.fuzz.generated.cases import Case, Truth, pick
 
 LABEL, CLIENT = "diag", "site"
 LISTS = """
@@ -98,7 +98,7 @@ def tables(rng: np.random.Generator, folder: Path, container: str) -> Case:
     if not fault:
         values = _features(plain.drop(columns=[LABEL, CLIENT], errors="ignore")), *number_names(plain, declared)
         parts = [Truth(*part) for part in zip(*(np.split(v, np.cumsum(sizes)[:-1]) for v in values), strict=True)]
-    return data_case(f"{form}, {len(frame)} rows, {kinds}", fault, read, parts, CLIENT in frame)
+    return Case(f"{form}, {len(frame)} rows, {kinds}", fault, read, parts, CLIENT in frame)
 
 
 def _draw_frame(rng: np.random.Generator, can_be_typed: bool) -> tuple[pd.DataFrame, dict[str, str], str]:
