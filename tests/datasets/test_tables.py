@@ -226,7 +226,7 @@ def test_wrong_options_of_init(options, message, folder, capsys):
 
 def test_texts_with_a_class_each(folder):
     """Padding before short texts; examples are drawn at random, since these are no windows of one text."""
-    rows = {"note": ["ab", "a", "cabba", "b", "c"] * 20, "site": ["Ulm", "Oslo"] * 50, "kind": list("xyxyx") * 20}
+    rows = {"note": ["ab", "a", "cabba", "b", "c"] * 20, "site": ["Ulm", "ulm"] * 50, "kind": list("xyxyx") * 20}
     pl.DataFrame(rows).write_csv("texts.csv", quote_style="always")
     settings = {"path": "texts.csv", "label": "kind", "client": "site", "text": "note", "window": 4}
     raw = table.table(0, **settings)
@@ -234,7 +234,10 @@ def test_texts_with_a_class_each(folder):
     expected = [[3, 3, 0, 1], [3, 3, 3, 0], [2, 0, 1, 1], [3, 3, 3, 1], [3, 3, 3, 2]]
     assert raw.x[:5].tolist() == expected
     assert (raw.inputs, raw.y[:5].tolist(), raw.x.max()) == ("text", [0, 1, 0, 1, 0], padding)
-    assert raw.notes == ("texts.csv: 20 of 100 texts are cut after 4 tokens",)
+    assert raw.notes == (
+        "texts.csv: column 'site' has 'Ulm' and 'ulm', which are taken for different names",
+        "texts.csv: 20 of 100 texts are cut after 4 tokens",
+    )
     with pytest.raises(DataError, match=r"must fit into memory or .*, got (93\.1 TiB|93,?132\.3 GiB)"):
         table.table(0, **settings | {"window": 10**12})
     tables = {

@@ -58,7 +58,7 @@ def encode(
     raw = targets(name, table, label, client)
     for column in drop:
         require_column(name, table, "drop", column)
-    notes, unused = [], {label, client, *drop}
+    notes, unused = list(raw.notes), {label, client, *drop}
     for column, problem in unusable_columns(table, unused, index).items():
         if problem not in LEFT_OUT:
             raise DataError(f"{name}: column {column!r} {problem}; change it, or add it to drop")
@@ -67,12 +67,6 @@ def encode(
     features = [column for column in table.columns if column not in unused]
     if not features:
         raise DataError(f"{name}: must have a column besides the label and the client, got {table.columns}")
-    if label == client:
-        notes.append(f"{name}: column {label!r} is the label and the client, so each client has one class")
-    if odd := next(filter(is_formatted, [] if raw.label_names is None else raw.label_names.tolist()), ""):
-        notes.append(f"{name}: column {label!r} is text, since it has {odd!r}: one class for each of its texts")
-    for column, names in ((label, raw.label_names), (client, raw.client_names)):
-        notes += [f"{name}: column {column!r} has {found}" for found in name_remarks(names, column)]
     parts = []
     for column in features:
         parts.append(_features(table[column], standardize))
@@ -88,7 +82,7 @@ def encode_texts(
     """The rows of `table` as texts that are not split, see `windows.first_tokens`; all else as in `encode`."""
     raw = targets(name, table, label, client)
     x, notes = windows.first_tokens(name, texts_of(name, table, text), window, tokenizer)
-    return replace(raw, x=x, x_test=x[:0], inputs="text", notes=notes, are_windows=False)
+    return replace(raw, x=x, x_test=x[:0], inputs="text", notes=raw.notes + notes, are_windows=False)
 
 
 def texts_of(name: str, table: pl.DataFrame, text: str) -> list[str]:
@@ -101,11 +95,18 @@ def texts_of(name: str, table: pl.DataFrame, text: str) -> list[str]:
 
 
 def targets(name: str, table: pl.DataFrame, label: str, client: str) -> RawDataset:
-    """The labels and clients of the rows, which are not split, without inputs."""
+    """The labels and clients of the rows, which are not split, without inputs, and remarks on their names."""
     y, classes = _labels(name, require_column(name, table, "label", label), label)
     names, ids = clients(name, table, client) if client else (None, None)
-    x, num_classes = np.zeros((len(y), 0), np.float32), 0 if classes is None else len(classes)
-    return RawDataset(name, x, y, x[:0], y[:0], num_classes, "vector", ids, None, names, classes)
+    x, notes = np.zeros((len(y), 0), np.float32), []
+    if label == client:
+        notes.append(f"{name}: column {label!r} is the label and the client, so each client has one class")
+    if odd := next(filter(is_formatted, [] if classes is None else classes.tolist()), ""):
+        notes.append(f"{name}: column {label!r} is text, since it has {odd!r}: one class for each of its texts")
+    for column, of_column in ((label, classes), (client, names)):
+        notes += [f"{name}: column {column!r} has {found}" for found in name_remarks(of_column, column)]
+    num_classes = 0 if classes is None else len(classes)
+    return RawDataset(name, x, y, x[:0], y[:0], num_classes, "vector", ids, None, names, classes, tuple(notes))
 
 
 def require_column(name: str, table: pl.DataFrame, key: str, column: str) -> pl.Series:
