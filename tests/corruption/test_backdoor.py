@@ -78,7 +78,7 @@ def test_poisoned_images_have_the_trigger_and_its_label(corner, dtype, shade):
 def test_data_without_room_for_the_trigger_or_its_label_are_refused(corruption, spec, message):
     backdoor().validate(SPEC)
     with pytest.raises(ValueError, match=message):
-        corruption.validate(spec)
+        fedsim.corrupt(corruption, KEY, make_data("uint8"), spec, 1)
 
 
 TINY = """

@@ -180,8 +180,8 @@ def corrupt(
     """Corrupts `num_corrupted` clients drawn from `key`, or exactly `client_ids` if given, and marks them as such.
 
     With `num_malicious` or `malicious_ids` the clients that forge reports are a set of their own, drawn or given in the
-    same way; drawn clients are in one of the two sets only, as long as there are enough. Raises `ValueError` for a
-    number of clients, or the id of one, that is not possible.
+    same way; drawn clients are in one of the two sets only, as long as there are enough. Raises `ValueError` if the
+    corruption does not apply to such data, or for a number of clients, or the id of one, that is not possible.
 
     >>> import jax, numpy as np, fedsim
     >>> y = np.repeat(np.arange(3), 4)
@@ -191,6 +191,7 @@ def corrupt(
     2
     """
     check_key(key)
+    corruption.validate(spec)
     num_clients = data.num_examples.shape[0]
     numbers = [("num_corrupted", num_corrupted)]
     numbers += [] if num_malicious is None else [("num_malicious", num_malicious)]
