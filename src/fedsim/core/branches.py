@@ -7,14 +7,13 @@ mapped together: it reaches the program with what they share, never among what i
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from fedsim.core.chain import observe_losses, run_rule
-from fedsim.core.contracts import Aggregator, Algorithm, Attack, AttackContext, ClientOptimizer
+from fedsim.core.contracts import Aggregator, Attack, AttackContext
 from fedsim.core.method import Method, MethodFunction
 from fedsim.core.rule_trace import RuleTrace
 from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, Variables
@@ -29,20 +28,15 @@ class Branch(NamedTuple):
     """[] int32, position of the attack."""
 
 
-class SwitchedMethod(NamedTuple):
-    """A `Method` whose server and attack are chosen inside the program."""
+class SwitchedMethod(Method):
+    """A `Method` whose attack and whole server, its `aggregator`, are chosen inside the program."""
 
-    server: Aggregator
-    trace: RuleTrace
-    """What tracing the server shows."""
-    attack: Attack
-    client_optimizer: ClientOptimizer
-    algorithm: Algorithm
-    server_optimizer: optax.GradientTransformation
+    __slots__ = ()
 
-
-RoundMethod: TypeAlias = Method | SwitchedMethod
-"""What a round needs of a method."""
+    @property
+    def server(self) -> Aggregator:
+        """The server of the branch."""
+        return self.aggregator
 
 
 @dataclass(frozen=True)
@@ -66,33 +60,33 @@ class MethodFamily:
 
     def __call__(self, hparams: HParams, round: Array) -> SwitchedMethod:
         """The method of the round, with the server and the attack of the branch."""
-        branch = Branch(jnp.int32(0), jnp.int32(0)) if self.branch is None else self.branch
-        base, trace = self.base(hparams, round), _switch_traces(self.traces, branch.server)
-        return SwitchedMethod(
-            server=_switch_servers([make(hparams) for make in self.servers], branch.server, trace.info),
-            trace=trace,
-            attack=_switch_attacks([make(hparams) for make in self.attacks], branch.attack),
-            client_optimizer=base.client_optimizer,
-            algorithm=base.algorithm,
-            server_optimizer=base.server_optimizer,
+        server = _switch_servers([make(hparams) for make in self.servers], self._branch.server, self.trace.info)
+        attack = _switch_attacks([make(hparams) for make in self.attacks], self._branch.attack)
+        base = self.base(hparams, round)._replace(aggregator=server, attack=attack)
+        return SwitchedMethod(*base)
+
+    @property
+    def trace(self) -> RuleTrace:
+        """What tracing the server of the branch shows."""
+        trains_on_root = [trace.trains_on_root for trace in self.traces]
+        is_same = all(trains_on_root) or not any(trains_on_root)
+        return RuleTrace(
+            state=tuple(trace.state for trace in self.traces),
+            info={
+                info_name(n, name): shape for n, trace in enumerate(self.traces) for name, shape in trace.info.items()
+            },
+            uses_losses=any(trace.uses_losses for trace in self.traces),
+            trains_on_root=trains_on_root[0] if is_same else jnp.asarray(trains_on_root)[self._branch.server],
         )
+
+    @property
+    def _branch(self) -> Branch:
+        return Branch(jnp.int32(0), jnp.int32(0)) if self.branch is None else self.branch
 
 
 def info_name(position: int, name: str) -> str:
     """The name of a scalar that the rule of the server at `position` reports as `name`."""
     return f"{position}/{name}"
-
-
-def _switch_traces(traces: Sequence[RuleTrace], index: Array) -> RuleTrace:
-    """What tracing the server at `index` shows."""
-    trains_on_root = [trace.trains_on_root for trace in traces]
-    is_same = all(trains_on_root) or not any(trains_on_root)
-    return RuleTrace(
-        state=tuple(trace.state for trace in traces),
-        info={info_name(n, name): shape for n, trace in enumerate(traces) for name, shape in trace.info.items()},
-        uses_losses=any(trace.uses_losses for trace in traces),
-        trains_on_root=trains_on_root[0] if is_same else jnp.asarray(trains_on_root)[index],
-    )
 
 
 def _switch_servers(servers: Sequence[Aggregator], index: Array, info: dict[str, jax.ShapeDtypeStruct]) -> Aggregator:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.core import reports, require, server
-from fedsim.core.branches import Branch, MethodFamily, RoundMethod, SwitchedMethod
+from fedsim.core.branches import Branch, MethodFamily
 from fedsim.core.chain import ChainKeys, observe_losses, run_rule
 from fedsim.core.client import client_loss, take_batch
 from fedsim.core.contracts import LocalResult, LocalTraining, RootEvaluator, Task
@@ -16,7 +16,7 @@ from fedsim.core.delay import DelayedCorruption, current_data, next_attack_state
 from fedsim.core.evaluate import PERSONAL_BATCH_SIZE, evaluate_client
 from fedsim.core.keys import InitialKeys, RoundKeys
 from fedsim.core.local import LocalSGD
-from fedsim.core.method import MethodFunction, check_method
+from fedsim.core.method import Method, MethodFunction, check_method
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions, check_data
 from fedsim.core.root import root_evaluator, train_once
 from fedsim.core.rule_trace import RuleTrace, trace_rule
@@ -60,7 +60,7 @@ class Simulation:
 
     task: Task
     """The model with its loss."""
-    method: MethodFunction | MethodFamily
+    method: MethodFunction
     """Builds training, attack and aggregation of a round, inside the trace."""
     cohort: CohortOptions
     """The clients of a round."""
@@ -271,16 +271,15 @@ class Simulation:
         clients = ClientSlice(jnp.arange(data.num_examples.size), data.offsets, data.num_examples)
         return map_clients(measure, (clients,), self._width, self.cohort.axis)
 
-    def _method(self, hparams: HParams, round: Array) -> RoundMethod:
+    def _method(self, hparams: HParams, round: Array) -> Method:
         method = self.method(hparams, round)
-        if not isinstance(method, SwitchedMethod):
-            check_method(method)
+        check_method(method)
         return method
 
     # Clients
 
     def _train(
-        self, method: RoundMethod, state: SimulationState, data: ClientData, cohort: tuple[PyTree, ...], key: Array
+        self, method: Method, state: SimulationState, data: ClientData, cohort: tuple[PyTree, ...], key: Array
     ) -> tuple[PyTree, PyTree, PyTree]:
         """The updates, next states and messages, each [K, ...], of a cohort: clients with their states."""
         sgd = self._local_sgd(method, self.training)
@@ -328,7 +327,7 @@ class Simulation:
     def _width(self) -> int:
         return self.cohort.width or self.cohort.size
 
-    def _local_sgd(self, method: RoundMethod, options: TrainingOptions) -> LocalSGD:
+    def _local_sgd(self, method: Method, options: TrainingOptions) -> LocalSGD:
         return LocalSGD(self.task, method.client_optimizer.transformation, options)
 
     def _loss_batch(self, max_num_examples: int) -> int:
@@ -337,7 +336,7 @@ class Simulation:
     # The server
 
     def _evaluate_root(
-        self, method: RoundMethod, variables: Variables, data: ClientData, key: Array
+        self, method: Method, variables: Variables, data: ClientData, key: Array
     ) -> RootEvaluator | None:
         """What the server can compute from its root data, on which it trains here; None if the rule uses none."""
         if method.server.measure is None:
@@ -350,7 +349,7 @@ class Simulation:
         evaluator = root_evaluator(root, sgd, variables, key, self._loss_batch(num_examples), self._width)
         return train_once(evaluator, self._trace_server(method, variables, data).trains_on_root)
 
-    def _trace_server(self, method: RoundMethod, variables: Variables, data: ClientData) -> RuleTrace:
-        if isinstance(method, SwitchedMethod):
-            return method.trace
+    def _trace_server(self, method: Method, variables: Variables, data: ClientData) -> RuleTrace:
+        if isinstance(self.method, MethodFamily):
+            return self.method.trace
         return trace_rule(method.server, variables, data.num_examples.size, self.cohort.size)

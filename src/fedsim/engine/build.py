@@ -10,7 +10,6 @@ import optax
 from fedsim.config.components import traced_settings
 from fedsim.config.roles import server_component, takes_rounds
 from fedsim.config.schema import Config
-from fedsim.core.branches import MethodFamily
 from fedsim.core.contracts import Aggregator, Algorithm, Attack, ClientOptimizer, Schedule, Task
 from fedsim.core.corrupt import Corruption, mix
 from fedsim.core.layerwise import layerwise
@@ -154,7 +153,7 @@ def simulation(
     config: Config,
     dataset: FederatedDataset,
     layout: Layout | None = None,
-    make_method: MethodFunction | MethodFamily | None = None,
+    make_method: MethodFunction | None = None,
     max_num_examples: int | None = None,
 ) -> Simulation:
     """The simulation of a run; without a `layout`, the whole cohort and whole batches in lockstep.
