@@ -21,6 +21,7 @@ from tests.conftest import Linear, arfl, build_simulation, make_simulation
         ({"steps": 0}, r"training\.steps: .*got 0"),
         ({"client_width": -1}, r"cohort\.width: .*>= 0, got -1"),
         ({"dropout_rate": 2}, r"cohort\.dropout_rate: .*got 2"),
+        ({"loss_at": "next"}, r"losses\.model: must be \"broadcast\" or \"aggregated\", got 'next'"),
     ],
 )
 def test_options_out_of_range_are_refused(dataset, options, message):

@@ -83,10 +83,19 @@ def predicted(variables, x):
     return (x @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])).argmax(axis=1)
 
 
-def test_evaluation_needs_examples(dataset):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: (x[:0], y[:0]), "x: must have examples, got none"),
+        (lambda x, y: (x, y[:5]), "y: must have a target for each of 40 examples, got 5"),
+        (lambda x, y: (x, y + 1), "task: the model has 3 outputs, so labels must be 0 to 2, got 3"),
+        (lambda x, y: (x, y, 0), "batch_size: must be at least 1, got 0"),
+    ],
+)
+def test_examples_that_cannot_be_evaluated_are_refused(change, message, dataset):
     task = fedsim.classification(Linear(), dataset.train.x[0])
-    with pytest.raises(ValueError, match="x: must have examples, got none"):
-        fedsim.evaluate(task, task.init(jax.random.key(7)), dataset.x_test[:0], dataset.y_test[:0])
+    with pytest.raises(ValueError, match=message):
+        fedsim.evaluate(task, task.init(jax.random.key(7)), *change(dataset.x_test, dataset.y_test))
 
 
 @pytest.mark.parametrize("batch_size", [3, 7, 40, 1000])

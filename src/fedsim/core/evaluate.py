@@ -9,6 +9,7 @@ from jaxtyping import Int, Shaped
 
 from fedsim.core.client import lockstep_max, num_batches, take_batch
 from fedsim.core.contracts import Task
+from fedsim.core.options import check_labels
 from fedsim.core.types import Array, ClientData, ClientSlice, Metrics, Variables
 
 TestArray: TypeAlias = Shaped[Array | np.ndarray, "T ..."]
@@ -21,6 +22,8 @@ PERCENTILES = (10, 50, 90)  # over clients
 def evaluate(task: Task, variables: Variables, x: TestArray, y: TestArray, batch_size: int = BATCH_SIZE) -> Metrics:
     """Metrics of the model summed over the examples `x`, `y`, `batch_size` at a time.
 
+    Raises `ValueError` if there are no examples, or not as many targets, or labels without an output of the model.
+
     >>> import flax.linen as nn, jax, numpy as np, fedsim
     >>> x, y = np.eye(3, dtype=np.float32), np.arange(3)
     >>> task = fedsim.classification(nn.Dense(3), x[0])
@@ -31,6 +34,11 @@ def evaluate(task: Task, variables: Variables, x: TestArray, y: TestArray, batch
     num_examples = x.shape[0]
     if not num_examples:
         raise ValueError("x: must have examples, got none")
+    if batch_size < 1:
+        raise ValueError(f"batch_size: must be at least 1, got {batch_size}")
+    if y.shape[0] != num_examples:
+        raise ValueError(f"y: must have a target for each of {num_examples} examples, got {y.shape[0]}")
+    check_labels(y, task)
     batch_size = min(batch_size, num_examples)
 
     def batch_metrics(start: Array) -> Metrics:

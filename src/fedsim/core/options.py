@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.core.contracts import Task
-from fedsim.core.types import ClientData
+from fedsim.core.types import Array, ClientData
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class CohortOptions:
 
 @dataclass(frozen=True)
 class LossOptions:
-    """The losses that clients report; static."""
+    """The losses that clients report; static. Raises `ValueError` for another model."""
 
     model: Literal["broadcast", "aggregated"] = "broadcast"
     """Whether clients measure at the model that they receive (Algorithm 1), or at the server's next one."""
@@ -62,21 +62,30 @@ class LossOptions:
     """Whether losses are recorded and a non-finite loss makes a client invalid; if not, and if the rule does not use
     them either, they are never computed."""
 
+    def __post_init__(self) -> None:
+        if self.model not in ("broadcast", "aggregated"):
+            raise ValueError(f'losses.model: must be "broadcast" or "aggregated", got {self.model!r}')
+
 
 def check_data(data: ClientData, task: Task, cohort: CohortOptions, training: TrainingOptions) -> None:
     """Raises `ValueError` if options or task do not fit the data, as far as the data are not traced."""
     if cohort.size > (num_clients := data.num_examples.shape[0]):
         raise ValueError(f"cohort.size: must be at most {num_clients}, the number of clients, got {cohort.size}")
-    is_known = lambda a: not isinstance(a, jax.core.Tracer)
-    if is_known(data.num_examples):
+    if not isinstance(data.num_examples, jax.core.Tracer):
         largest, limit = np.max(np.asarray(data.num_examples)), training.max_num_examples
         if largest > limit:
             raise ValueError(
                 f"training.max_num_examples: must be at least {largest}, the largest client's, got {limit}"
             )
-    if task.num_classes is None or not is_known(data.y) or not jnp.issubdtype(data.y.dtype, jnp.integer):
+    check_labels(data.y, task)
+
+
+def check_labels(labels: Array | np.ndarray, task: Task) -> None:
+    """Raises `ValueError` if the model has no output for one of the `labels`, as far as they are not traced."""
+    is_traced = isinstance(labels, jax.core.Tracer)
+    if task.num_classes is None or is_traced or not jnp.issubdtype(labels.dtype, jnp.integer):
         return
-    labels, num_classes = np.asarray(data.y), task.num_classes()
+    labels, num_classes = np.asarray(labels), task.num_classes()
     if labels.min(initial=0) < 0 or labels.max(initial=0) >= num_classes:
         wrong = labels.min() if labels.min() < 0 else labels.max()
         raise ValueError(
