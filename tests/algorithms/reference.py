@@ -67,14 +67,11 @@ class Reference:
         by_kernel, by_bias = softmax_gradient(p[:12].reshape(4, 3), p[12:], self.x[i], self.y[i])
         return np.concatenate([by_kernel.ravel(), by_bias])
 
-    def train(
-        self, i, start, correct=lambda gradient, p: gradient, rate=RATE, momentum=0.0, weight_decay=0.0, shift=0.0
-    ):
+    def train(self, i, start, correct=lambda gradient, p: gradient, rate=RATE, momentum=0.0, shift=0.0):
         """Client i's parameters after its steps, as in PyTorch's SGD; `shift` is added to each momentum."""
         p, velocity = start, 0.0
         for _ in range(self.steps[i]):
-            g = correct(self.gradient(i, p), p) + weight_decay * p
-            velocity = momentum * velocity + g
+            velocity = momentum * velocity + correct(self.gradient(i, p), p)
             p = p - rate * (velocity + shift)
         return p
 

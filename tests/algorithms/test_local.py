@@ -69,14 +69,6 @@ def test_scaffold_follows_algorithm_1(options, settings, ragged):
     np.testing.assert_allclose(to_vector(state.server_state), control, rtol=1e-3, atol=1e-4)
 
 
-def test_scaffold_with_a_learning_rate_of_0(ragged):
-    """Which a schedule may reach: c_k - c is 0 in the first rounds, and 0 / 0 is no change."""
-    before, state, _ = simulate(ragged, RAGGED, HParams(0.0), algorithm=lambda hparams: scaffold(), cohort_size=3)
-    np.testing.assert_array_equal(to_vector(state.variables.params), before)
-    assert not to_vector(state.client_states, batched=True).any()
-    assert not to_vector(state.server_state).any()
-
-
 def test_fedprox_follows_algorithm_2(ragged):
     mu, make = 0.7, lambda hparams: fedprox(mu=hparams.settings["mu"])
     p, state, records = simulate(ragged, RAGGED, HParams(RATE, settings={"mu": mu}), algorithm=make, cohort_size=4)
@@ -154,15 +146,6 @@ def test_worker_momentum_is_kept_between_rounds(ragged):
     np.testing.assert_allclose(to_vector(state.client_states, batched=True), momenta, rtol=1e-3, atol=1e-4)
 
 
-def test_momentum_and_weight_decay_as_in_pytorch(ragged):
-    """Momentum is reset in each round."""
-    reference, options = Reference(ragged, RAGGED), {"momentum": 0.7, "weight_decay": 0.2}
-    p, state, records = simulate(ragged, RAGGED, HParams(RATE, **options), cohort_size=4)
-    for clients, weights in cohort_weights(records):
-        p = p + weights @ np.asarray([reference.train(i, p, **options) - p for i in clients])
-    np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
-
-
 CLIP = 0.05
 PLUGIN = """
 from typing import Annotated
@@ -179,8 +162,10 @@ def adam_step(state, g, p, t, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0):
     return (m, v), m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps) + weight_decay * p
 
 
-def sgd_step(state, g, p, t):
-    return None, g
+def sgd_step(state, g, p, t, momentum=0.0, weight_decay=0.0):
+    """As in PyTorch: the clipped gradient, then weight decay, then momentum."""
+    velocity = momentum * (state or (0.0,))[0] + g + weight_decay * p
+    return (velocity,), velocity
 
 
 def nesterov_step(state, g, p, t, momentum):
@@ -192,6 +177,7 @@ def nesterov_step(state, g, p, t, momentum):
     ("name", "step", "settings"),
     [
         ("sgd", sgd_step, {}),
+        ("sgd", sgd_step, {"momentum": 0.7, "weight_decay": 0.2}),
         ("adam", adam_step, {}),
         ("adamw", adam_step, {"b1": 0.7, "b2": 0.9, "eps": 0.01, "weight_decay": 0.3}),
         ("nesterov.py:nesterov", nesterov_step, {"momentum": 0.6}),
@@ -200,7 +186,7 @@ def nesterov_step(state, g, p, t, momentum):
 def test_client_optimizers_step_along_clipped_gradients(name, step, settings, ragged, tmp_path):
     """Each round begins with a new state."""
     (tmp_path / "nesterov.py").write_text(PLUGIN)
-    section = "nesterov" if ":" in name else f"client_{name}"
+    section = {"sgd": "client", "nesterov.py:nesterov": "nesterov"}.get(name, f"client_{name}")
     values = {"client.optimizer": name, "client.clip": CLIP, "client.learning_rate": RATE}
     values |= {f"{section}.{setting}": value for setting, value in settings.items()}
     (config,) = parse("", values, folder=tmp_path).runs()

@@ -57,6 +57,7 @@ def report_rates():
 
 
 def test_clients_and_server_use_the_rates_of_the_round():
+    """The server steps along the mean update, minus a part of the model."""
     dataset = make_clients(WHOLE)
     decrease = lambda hparams, t: hparams._replace(
         learning_rate=hparams.learning_rate * 0.5**t, server_learning_rate=hparams.server_learning_rate / (1 + t)
@@ -67,12 +68,12 @@ def test_clients_and_server_use_the_rates_of_the_round():
         HParams(RATE, 0.8),
         schedule=decrease,
         algorithm=lambda hparams: report_rates(),
-        server_optimizer=lambda hparams: server_optimizers.sgd(hparams.server_learning_rate),
+        server_optimizer=lambda hparams: server_optimizers.sgd(hparams.server_learning_rate, weight_decay=0.3),
     )
     reference = Reference(dataset, WHOLE)
     for t, (clients, weights) in enumerate(cohort_weights(records)):
         updates = np.asarray([reference.train(i, p, rate=RATE * 0.5**t) - p for i in clients])
-        p = p + 0.8 / (1 + t) * weights @ updates
+        p = p + 0.8 / (1 + t) * (weights @ updates - 0.3 * p)
     np.testing.assert_allclose(to_vector(state.variables.params), p, rtol=2e-4, atol=2e-5)
     assert float(state.server_state) == pytest.approx(RATE * 0.5 ** (ROUNDS - 1))
 

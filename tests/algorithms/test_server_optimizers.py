@@ -7,9 +7,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedsim import HParams
 from fedsim.algorithms import server_optimizers
-from tests.algorithms.reference import RATE, WHOLE, Reference, cohort_weights, make_clients, simulate, to_vector
 
 SERVER_RATE, B1, B2, TAU, DECAY = 0.05, 0.8, 0.95, 1e-2, 0.3
 YOGI_START = 1e-6  # optax's; the paper's is tau squared
@@ -69,21 +67,3 @@ def test_steps_follow_the_formulas(name):
         expected_state, move = step(expected_state, delta, t)
         p = p + move
         np.testing.assert_allclose(params, p, rtol=2e-4, atol=2e-5)
-
-
-def test_the_server_steps_along_the_mean_update():
-    dataset = make_clients(WHOLE)
-    make, step = CASES["weight decay"]
-    p, state, records = simulate(
-        dataset,
-        WHOLE,
-        HParams(RATE, SERVER_RATE),
-        cohort_size=4,
-        server_optimizer=lambda hparams: make(hparams.server_learning_rate),
-    )
-    reference, optimizer_state = Reference(dataset, WHOLE), None
-    for t, (clients, weights) in enumerate(cohort_weights(records), 1):
-        delta = sum(weight * (reference.train(i, p) - p) for i, weight in zip(clients, weights, strict=True))
-        optimizer_state, move = step(optimizer_state, delta - DECAY * p, t)
-        p = p + move
-    np.testing.assert_allclose(to_vector(state.variables.params), p, rtol=2e-4, atol=2e-5)
