@@ -52,7 +52,7 @@ def softmax_gradient(w, b, x, y):
     return x.T @ error, error.sum(0)
 
 
-def plain_sgd(variables, x, y, key, max_num_examples, epochs=EPOCHS, most=None):
+def plain_sgd(variables, x, y, key, max_num_examples, epochs, most):
     """The same SGD by a loop, `most` steps of it; only the order of the examples is taken from fedsim."""
     w, b = (np.asarray(variables.params["Dense_0"][name], np.float64) for name in ("kernel", "bias"))
     positions, batches = -(-max_num_examples // BATCH) * BATCH, []
@@ -67,21 +67,6 @@ def plain_sgd(variables, x, y, key, max_num_examples, epochs=EPOCHS, most=None):
     return w, b
 
 
-@pytest.fixture(scope="module")
-def train(task, dataset):
-    return jax.jit(local_sgd(task, dataset).train)
-
-
-@pytest.mark.parametrize("i", range(len(COUNTS)))  # m = 1, m < B, m = B, m a multiple of B, and ragged
-def test_local_sgd_equals_a_numpy_loop(i, dataset, data, variables, train):
-    key = jax.random.key(i)
-    trained = train(variables, data, client_of(data, i), key).params["Dense_0"]
-    part = slice(int(data.offsets[i]), int(data.offsets[i] + data.num_examples[i]))
-    w, b = plain_sgd(variables, dataset.train.x[part], dataset.train.y[part], key, dataset.max_num_examples)
-    np.testing.assert_allclose(trained["kernel"], w, atol=2e-6)
-    np.testing.assert_allclose(trained["bias"], b, atol=2e-6)
-
-
 @pytest.mark.parametrize("micro_batch", [0, 3])
 def test_clients_in_lockstep_do_not_change_each_other(micro_batch, task, dataset, data, variables):
     """The largest client sets the number of steps; smaller clients idle: momentum must not move them."""
@@ -94,29 +79,30 @@ def test_clients_in_lockstep_do_not_change_each_other(micro_batch, task, dataset
         chex.assert_trees_all_close(one, alone, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("num_steps", [1, 7])
-def test_steps_are_the_first_steps_of_enough_epochs(num_steps, dataset, data, variables, task):
-    """All clients in lockstep, against a loop; from fedsim: the orders of the examples."""
-    sgd = local_sgd(task, dataset, epochs=9, steps=num_steps)
+@pytest.mark.parametrize("options", [{}, {"steps": 1}, {"steps": 7}])
+def test_local_sgd_equals_a_numpy_loop(options, dataset, data, variables, task):
+    """All clients in lockstep. With `steps`, these are the first ones of enough epochs."""
+    num_steps = options.get("steps")
+    sgd = local_sgd(task, dataset, **options)
     keys = jax.vmap(jax.random.key)(jnp.arange(len(COUNTS)))
     train = jax.jit(jax.vmap(sgd.train, (None, None, 0, 0)))
     trained = train(variables, data, all_clients(data), keys).params["Dense_0"]
-    for i, count in enumerate(COUNTS):
+    for i, count in enumerate(COUNTS):  # m = 1, m < B, m = B, m a multiple of B, and ragged
         part = slice(int(data.offsets[i]), int(data.offsets[i]) + count)
         x, y = dataset.train.x[part], dataset.train.y[part]
-        w, b = plain_sgd(variables, x, y, keys[i], dataset.max_num_examples, epochs=num_steps, most=num_steps)
+        w, b = plain_sgd(variables, x, y, keys[i], dataset.max_num_examples, num_steps or EPOCHS, num_steps)
         np.testing.assert_allclose(trained["kernel"][i], w, atol=2e-6)
         np.testing.assert_allclose(trained["bias"][i], b, atol=2e-6)
-        assert int(sgd.num_steps(client_of(data, i))) == num_steps
+        assert int(sgd.num_steps(client_of(data, i))) == (num_steps or EPOCHS * -(-count // BATCH))
     assert int(sgd.num_steps(ClientSlice(jnp.int32(0), jnp.int32(0), jnp.int32(0)))) == 0
 
 
-def test_the_steps_of_whole_epochs_equal_these_epochs(task, dataset, data, variables, train):
+def test_the_steps_of_whole_epochs_equal_these_epochs(task, dataset, data, variables):
     """Bit for bit, with a key for each step that matters: here it is noise on the gradient."""
     noisy = task._replace(loss=lambda v, x, y, mask, key: _with_noise(task.loss(v, x, y, mask, key), v, key))
     start = variables, data, client_of(data, 5), jax.random.key(2)  # nine examples, three steps an epoch
     trained = lambda task, **steps: jax.jit(local_sgd(task, dataset, **steps).train)(*start)
-    whole, plain = trained(noisy), train(*start)
+    whole, plain = trained(noisy), trained(task)
     chex.assert_trees_all_equal(whole, trained(noisy, steps=3 * EPOCHS))
     assert float(jnp.abs(plain.params["Dense_0"]["bias"] - whole.params["Dense_0"]["bias"]).max()) > 1e-3
 

@@ -79,10 +79,6 @@ def test_vmap_over_lambda_equals_a_loop(train_arfl):
     chex.assert_trees_all_close(together, jax.tree.map(lambda *a: jnp.stack(a), *alone), rtol=1e-4, atol=1e-6)
 
 
-def test_arfl_with_large_lambda_equals_fedavg(train_arfl, average):
-    chex.assert_trees_all_close(train_arfl(1e8)[0].variables, average[0].variables, rtol=1e-4, atol=1e-6)
-
-
 # A rule that uses updates alone, one that uses losses, one with root data; the contract holds all to invalid clients.
 @pytest.mark.parametrize("name", ["multi_krum", "arfl", "zeno"])
 def test_a_nan_client_changes_only_its_own_weight(name, dataset, data):
@@ -126,7 +122,10 @@ def forging_attack(hparams) -> Attack:
 
 
 def test_a_loss_or_an_update_alone_makes_a_client_invalid(dataset, data):
-    """Also a finite update whose square is not. Against the federation without the client."""
+    """Also a finite update whose square is not. Against the federation without the client.
+
+    The attack forges the values of all clients, but those of honest ones are ignored.
+    """
     marked = data._replace(corrupted=data.corrupted.at[6].set(True))
     without = data._replace(num_examples=data.num_examples.at[6].set(0))
     simulation = make_simulation(dataset, rule_named("multi_krum"), cohort_size=len(COUNTS), attack=forging_attack)
@@ -137,12 +136,6 @@ def test_a_loss_or_an_update_alone_makes_a_client_invalid(dataset, data):
         actual, records = run(marked, hparams)
         chex.assert_trees_all_close(actual.variables, expected.variables, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(records.valid, records.client_ids != 6)
-
-
-def test_forged_values_of_honest_clients_are_ignored(dataset, data, reference):
-    large_forgeries = H._replace(settings=H.settings | {"loss": 1e3, "update": 1e3})
-    actual = jax.jit(lambda: train(make_simulation(dataset, attack=forging_attack), data, large_forgeries))()
-    chex.assert_trees_all_close(actual[1], reference[1], rtol=1e-5)
 
 
 def test_an_attack_sees_the_aggregation_of_its_round(dataset, data):
