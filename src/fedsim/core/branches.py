@@ -5,12 +5,13 @@ mapped together: it reaches the program with what they share, never among what i
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from fedsim.core.chain import observe_losses, run_rule
 from fedsim.core.contracts import Aggregator, Attack, AttackContext
@@ -22,9 +23,9 @@ from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, V
 class Branch(NamedTuple):
     """The rule and the attack of all runs that are mapped together."""
 
-    server: Array
+    server: ArrayLike = 0
     """[] int32, position of the server among those of a family."""
-    attack: Array
+    attack: ArrayLike = 0
     """[] int32, position of the attack."""
 
 
@@ -55,13 +56,13 @@ class MethodFamily:
     """What tracing each of the servers shows."""
     attacks: Sequence[Callable[[HParams], Attack]]
     """Builds each of the attacks."""
-    branch: Branch | None = None
-    """Which of them; None means the first ones."""
+    branch: Branch = field(default_factory=Branch)
+    """Which of them."""
 
     def __call__(self, hparams: HParams, round: Array) -> SwitchedMethod:
         """The method of the round, with the server and the attack of the branch."""
-        server = _switch_servers([make(hparams) for make in self.servers], self._branch.server, self.trace.info)
-        attack = _switch_attacks([make(hparams) for make in self.attacks], self._branch.attack)
+        server = _switch_servers([make(hparams) for make in self.servers], self.branch.server, self.trace.info)
+        attack = _switch_attacks([make(hparams) for make in self.attacks], self.branch.attack)
         base = self.base(hparams, round)._replace(aggregator=server, attack=attack)
         return SwitchedMethod(*base)
 
@@ -76,12 +77,8 @@ class MethodFamily:
                 info_name(n, name): shape for n, trace in enumerate(self.traces) for name, shape in trace.info.items()
             },
             uses_losses=any(trace.uses_losses for trace in self.traces),
-            trains_on_root=trains_on_root[0] if is_same else jnp.asarray(trains_on_root)[self._branch.server],
+            trains_on_root=trains_on_root[0] if is_same else jnp.asarray(trains_on_root)[self.branch.server],
         )
-
-    @property
-    def _branch(self) -> Branch:
-        return Branch(jnp.int32(0), jnp.int32(0)) if self.branch is None else self.branch
 
 
 def info_name(position: int, name: str) -> str:
@@ -89,7 +86,9 @@ def info_name(position: int, name: str) -> str:
     return f"{position}/{name}"
 
 
-def _switch_servers(servers: Sequence[Aggregator], index: Array, info: dict[str, jax.ShapeDtypeStruct]) -> Aggregator:
+def _switch_servers(
+    servers: Sequence[Aggregator], index: ArrayLike, info: dict[str, jax.ShapeDtypeStruct]
+) -> Aggregator:
     """The server at `index`, with the `info` of all; its state is a tuple with a slot for each of `servers`."""
 
     def init(variables: Variables, num_examples: Array, losses: Array) -> PyTree:
@@ -118,7 +117,7 @@ def _switch_servers(servers: Sequence[Aggregator], index: Array, info: dict[str,
     return Aggregator(init, aggregate, client_weights, observe, (lambda root, report: root) if uses_root else None)
 
 
-def _switch_attacks(attacks: Sequence[Attack], index: Array) -> Attack:
+def _switch_attacks(attacks: Sequence[Attack], index: ArrayLike) -> Attack:
     """The attack at `index`; its state is a tuple with a slot for each of `attacks`."""
 
     def init(variables: Variables, num_examples: Array) -> PyTree:
@@ -147,7 +146,7 @@ def _switch_attacks(attacks: Sequence[Attack], index: Array) -> Attack:
     return Attack(init, forge_report if forges_reports else None, forge_updates if forges_updates else None)
 
 
-def _switch(index: Array, run: Callable[..., PyTree], number: int, *operands: PyTree) -> PyTree:
+def _switch(index: ArrayLike, run: Callable[..., PyTree], number: int, *operands: PyTree) -> PyTree:
     """`run(index, *operands)` by `number` branches."""
     return jax.lax.switch(index, [partial(run, position) for position in range(number)], *operands)
 

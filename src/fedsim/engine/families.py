@@ -96,7 +96,7 @@ class Family:
 
     def branch(self, config: Config) -> Branch:
         """The branch of a run, for the program's inputs."""
-        return Branch(*map(np.int32, self.position(config)))  # type: ignore[arg-type]
+        return Branch(*map(np.int32, self.position(config)))
 
     def hparams(self, configs: Sequence[Config]) -> HParams:
         """The traced numbers [S] of the runs, with those of the family's other branches."""
