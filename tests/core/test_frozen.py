@@ -1,10 +1,11 @@
 """Frozen arrays: arguments of a program, not constants in it, and never trained."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import fedsim
 from tests.conftest import build_simulation, make_dataset
@@ -19,21 +20,6 @@ def on_features(frozen) -> fedsim.Task:
         lambda key: 0.1 * jax.random.normal(key, (WIDTH, 3)), lambda params, x, key: jnp.tanh(x @ frozen) @ params
     )
     return fedsim.classification(model, np.zeros(5, np.float32))
-
-
-@pytest.fixture(scope="module")
-def dataset():
-    return make_dataset((4, 4, 4))
-
-
-@pytest.fixture(scope="module")
-def projection():
-    return np.random.default_rng(0).normal(size=(5, WIDTH)).astype(np.float32)
-
-
-def simulation_of(task, dataset) -> fedsim.Simulation:
-    rule = lambda hparams: fedsim.aggregators.fedavg()
-    return build_simulation(task, rule, cohort_size=3, batch_size=4, max_num_examples=dataset.max_num_examples)
 
 
 def two_rounds(simulation, data):
@@ -51,12 +37,13 @@ def constants(closed) -> list[int]:
     return sizes
 
 
-def test_frozen_arrays_are_arguments(dataset, projection):
-    task = fedsim.with_frozen(on_features, projection)
-    simulation = simulation_of(task, dataset)
-    bound = lambda frozen, data: two_rounds(simulation.bind(frozen), data)
-    assert max(constants(jax.make_jaxpr(bound)(task.frozen, dataset.train)), default=0) < projection.size
-    closed_over = lambda data: two_rounds(simulation_of(on_features(jnp.asarray(projection)), dataset), data)
-    assert max(constants(jax.make_jaxpr(closed_over)(dataset.train))) >= projection.size  # what it is there for
-    actual, expected = jax.jit(bound)(task.frozen, dataset.train), jax.jit(closed_over)(dataset.train)
+def test_frozen_arrays_are_arguments():
+    data, projection = make_dataset((4, 4, 4)).train, np.random.default_rng(0).normal(size=(5, WIDTH))
+    task, rule = fedsim.with_frozen(on_features, projection.astype(np.float32)), fedsim.aggregators.fedavg()
+    simulate = partial(build_simulation, aggregator=lambda _: rule, cohort_size=3, batch_size=4, max_num_examples=4)
+    bound = lambda frozen, data: two_rounds(simulate(task).bind(frozen), data)
+    assert max(constants(jax.make_jaxpr(bound)(task.frozen, data)), default=0) < projection.size
+    closed_over = lambda data: two_rounds(simulate(on_features(jnp.asarray(task.frozen))), data)
+    assert max(constants(jax.make_jaxpr(closed_over)(data))) >= projection.size  # what it is there for
+    actual, expected = jax.jit(bound)(task.frozen, data), jax.jit(closed_over)(data)
     chex.assert_trees_all_close(actual.params, expected.params, rtol=1e-5, atol=1e-6)
