@@ -15,7 +15,7 @@ from fedsim.config.toml import parse
 from fedsim.core.contracts import Aggregator
 from fedsim.core.local import LocalSGD
 from fedsim.core.options import TrainingOptions
-from fedsim.core.root import root_evaluator
+from fedsim.core.server import root_evaluator
 from fedsim.core.types import Aggregate, Examples, Variables
 from fedsim.engine import make_plan
 from fedsim.engine.data import load_dataset

@@ -18,7 +18,6 @@ from fedsim.core.keys import InitialKeys, RoundKeys
 from fedsim.core.local import LocalSGD
 from fedsim.core.method import Method, MethodFunction, check_method
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions, check_data
-from fedsim.core.root import root_evaluator, train_once
 from fedsim.core.rule_trace import RuleTrace, trace_rule
 from fedsim.core.trees import mask_invalid, select_clients
 from fedsim.core.types import (
@@ -346,8 +345,8 @@ class Simulation:
         root = jax.tree.map(jnp.asarray, self.root)
         num_examples = root.y.shape[0]
         sgd = self._local_sgd(method, replace(self.training, max_num_examples=num_examples))
-        evaluator = root_evaluator(root, sgd, variables, key, self._loss_batch(num_examples), self._width)
-        return train_once(evaluator, self._trace_server(method, variables, data).trains_on_root)
+        evaluator = server.root_evaluator(root, sgd, variables, key, self._loss_batch(num_examples), self._width)
+        return server.train_once(evaluator, self._trace_server(method, variables, data).trains_on_root)
 
     def _trace_server(self, method: Method, variables: Variables, data: ClientData) -> RuleTrace:
         if isinstance(self.method, MethodFamily):
