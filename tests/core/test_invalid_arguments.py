@@ -16,6 +16,7 @@ from tests.conftest import Linear, arfl, build_simulation, make_simulation
     ("options", "message"),
     [
         ({"batch_size": 0}, r"training\.batch_size: .*>= 1, got 0"),
+        ({"batch_size": None}, r"training\.batch_size: .*>= 1, got None"),
         ({"cohort_size": 0.5}, r"cohort\.size: .*>= 1, got 0\.5"),
         ({"epochs": 0}, r"training\.epochs: .*got 0"),
         ({"steps": 0}, r"training\.steps: .*got 0"),
@@ -69,6 +70,20 @@ def test_what_is_no_number_or_key_is_refused(dataset, data):
     for key in (0, -1, 1.5, "a", None):
         with pytest.raises(ValueError, match=rf"^key: must be a key of JAX, .*, got {key!r}"):
             corrupt(key, 1)
+
+
+def test_what_is_no_rule_corruption_or_training_data_is_refused(dataset, data):
+    key = jax.random.key(0)
+    corrupt = lambda corruption, data: fedsim.corrupt(corruption, key, data, dataset.spec, 1)
+    with pytest.raises(AssertionError, match=r"^layerwise: rule must be a fedsim\.Aggregator, got function$"):
+        fedsim.layerwise(fedsim.aggregators.median)
+    with pytest.raises(AssertionError, match=r"^corruption must be a fedsim\.Corruption, got function$"):
+        corrupt(fedsim.corruption.flipping, data)
+    message = r"^data must be a fedsim\.ClientData, got FederatedDataset; use dataset\.train$"
+    with pytest.raises(AssertionError, match=message):
+        corrupt(fedsim.corruption.flipping(), dataset)
+    with pytest.raises(AssertionError, match=message):
+        make_simulation(dataset).init(key, dataset, fedsim.HParams())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Shaped
 
+from fedsim.core import require
 from fedsim.core.contracts import Task
 from fedsim.core.draws import check_key
 from fedsim.core.trees import expand_like
@@ -190,6 +191,8 @@ def corrupt(
     >>> fedsim.corrupt(flipping, jax.random.key(0), data.train, data.spec, num_corrupted=2).corrupted.sum().item()
     2
     """
+    require.instance(corruption, Corruption, "corruption")
+    require.instance(data, ClientData, "data", "; use dataset.train")
     check_key(key)
     corruption.validate(spec)
     num_clients = data.num_examples.shape[0]

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from fedsim.core import require
 from fedsim.core.chain import observe_losses, run_rule
 from fedsim.core.contracts import Aggregator, RootEvaluator
 from fedsim.core.trees import nonzero
@@ -35,6 +36,7 @@ def layerwise(rule: Aggregator) -> Aggregator:
     >>> fedsim.aggregators.apply(rule, {name: jax.numpy.asarray(layer) for name, layer in layers.items()}).weights
     Array([0.5, 0.5, 0. , 0. ], dtype=float32)
     """
+    require.instance(rule, Aggregator, "layerwise: rule")
 
     def init(variables: Variables, num_examples: Array, losses: Array) -> LayerwiseState:
         states = tuple(rule.init(part, num_examples, losses) for part in _split(variables))

@@ -27,7 +27,8 @@ class TrainingOptions:
     """Examples whose gradient is computed at a time; 0 means the whole batch."""
 
     def __post_init__(self) -> None:
-        minimums = {"batch_size": 1, "max_num_examples": 1, "epochs": 1, "steps": 1, "micro_batch": 0}
+        minimums = {"batch_size": 1, "max_num_examples": 1, "epochs": 1, "micro_batch": 0}
+        minimums |= {} if self.steps is None else {"steps": 1}
         _check_integers(self, minimums, "training")
 
 
@@ -94,8 +95,8 @@ def check_labels(labels: Array | np.ndarray, task: Task) -> None:
 
 
 def _check_integers(options: object, minimums: dict[str, int], owner: str) -> None:
-    """Raises `ValueError` if a field of `options` is neither None nor an integer of at least its minimum."""
+    """Raises `ValueError` if a field of `options` is no integer of at least its minimum."""
     for name, minimum in minimums.items():
         value = getattr(options, name)
-        if value is not None and (not isinstance(value, int | np.integer) or value < minimum):
+        if not isinstance(value, int | np.integer) or value < minimum:
             raise ValueError(f"{owner}.{name}: must be an integer >= {minimum}, got {value!r}")

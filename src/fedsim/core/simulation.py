@@ -106,7 +106,8 @@ class Simulation:
 
         `losses` [N] are given where `data` does not hold the examples of all clients (`initial_losses`).
         """
-        clean = data if isinstance(data, ClientData) else data.clean
+        clean = data.clean if isinstance(data, DelayedCorruption) else data
+        require.instance(clean, ClientData, "data", "; use dataset.train")
         check_data(clean, self.task, self.cohort, self.training)
         data = current_data(jax.tree.map(jnp.asarray, data), None)  # NumPy arrays cannot be indexed by a traced loop
         keys, method = InitialKeys.of(key), self._method(hparams, jnp.int32(0))
