@@ -54,25 +54,23 @@ class LocalSGD:
         steps_per_epoch = jnp.maximum(num_batches(client.num_examples, self.batch_size), 1)
         order = self._step_positions(client, num_steps, steps_per_epoch, key)
 
-        def step(carry: Carry, positions: Array, key: Array) -> Carry:
+        def step(s: Array, carry: Carry) -> Carry:
             (params, _), opt_state = carry
+            positions = jax.lax.dynamic_slice(order, (s * self.batch_size,), (self.batch_size,))
+            _, steps_key = jax.random.split(jax.random.fold_in(key, s // steps_per_epoch))
+            step_key = jax.random.fold_in(steps_key, s % steps_per_epoch)
             gradient, statistics = batch_gradient(
-                self.task, carry[0], data, client, positions, key, self.options.micro_batch
+                self.task, carry[0], data, client, positions, step_key, self.options.micro_batch
             )
             gradient = gradient if correct is None else correct(gradient, params)
             update, opt_state = self.optimizer.update(gradient, opt_state, params)
             update = update if correct_step is None else correct_step(update, params)
-            return Variables(optax.apply_updates(params, update), statistics), opt_state
-
-        def next_step(s: Array, carry: Carry) -> Carry:
-            positions = jax.lax.dynamic_slice(order, (s * self.batch_size,), (self.batch_size,))
-            _, steps_key = jax.random.split(jax.random.fold_in(key, s // steps_per_epoch))
-            new = step(carry, positions, jax.random.fold_in(steps_key, s % steps_per_epoch))
+            new = Variables(optax.apply_updates(params, update), statistics), opt_state
             # A client without steps left waits for the others of its wave.
             return jax.tree.map(lambda new, old: jnp.where(s < num_steps, new, old), new, carry)
 
         carry = start, self.optimizer.init(start.params)
-        return jax.lax.fori_loop(0, lockstep_max(num_steps), next_step, carry)[0]
+        return jax.lax.fori_loop(0, lockstep_max(num_steps), step, carry)[0]
 
     def num_steps(self, client: ClientSlice) -> Array:
         """Steps [] that `train` takes."""
