@@ -89,7 +89,7 @@ def test_a_start_of_0_is_always_corrupted_and_a_late_start_always_clean(start, w
 def test_only_rows_that_are_read_are_switched(data):
     """Other fields are the clean arrays themselves."""
     changes, _ = corrupted(data)
-    now = current_data(DelayedCorruption(data, {"y": changes["y"]}, jnp.int32(2)), jnp.int32(1))
+    now = current_data(DelayedCorruption(data, {"y": changes["y"]}, jnp.int32(2)), jnp.int32(2))
     assert now.x is data.x
     assert now.num_examples is data.num_examples
     take = lambda late: current_data(late, jnp.int32(START)).x[jnp.arange(3)]

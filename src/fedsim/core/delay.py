@@ -1,6 +1,7 @@
 """Corruption in some rounds only: in others clients train on clean data and the attack does nothing."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +25,10 @@ class DelayedCorruption(NamedTuple):
     end: Array | int = MAX_INT
     """[] int32, the last one."""
 
+    def is_active(self, number: Array | int) -> Array:
+        """Whether there is corruption [] in the round `number`, from 1; 0: before the first round."""
+        return (self.start <= number) & (number <= self.end)
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -41,14 +46,14 @@ class SwitchedArray:
         return jnp.where(self.active, self.corrupted[index], self.clean[index])
 
 
-def current_data(data: ClientData | DelayedCorruption, rounds_completed: Array | None) -> ClientData:
-    """The clients' data in the round after `rounds_completed` [] rounds; None means before the first round.
+def current_data(data: ClientData | DelayedCorruption, number: Array | int) -> ClientData:
+    """The clients' data in the round `number` [], from 1; 0: before the first round.
 
     Data without a delay are returned as they are.
     """
     if isinstance(data, ClientData):
         return data
-    active = is_active(data, rounds_completed)
+    active = data.is_active(number)
 
     def select(name: str, corrupted: Array) -> Any:
         clean = getattr(data.clean, name)
@@ -59,17 +64,8 @@ def current_data(data: ClientData | DelayedCorruption, rounds_completed: Array |
     return data.clean._replace(**{name: select(name, corrupted) for name, corrupted in data.changed.items()})
 
 
-def next_attack_state(
-    data: ClientData | DelayedCorruption, rounds_completed: Array, new: PyTree, old: PyTree
-) -> PyTree:
-    """The attack's state after a round: `new`, but `old` in rounds without corruption."""
+def next_attack_state(data: ClientData | DelayedCorruption, number: Array | int, new: PyTree, old: PyTree) -> PyTree:
+    """The attack's state after the round `number`: `new`, but `old` in rounds without corruption."""
     if isinstance(data, ClientData):
         return new
-    active = is_active(data, rounds_completed)
-    return jax.tree.map(lambda new, old: jnp.where(active, new, old), new, old)
-
-
-def is_active(data: DelayedCorruption, rounds_completed: Array | None) -> Array:
-    """Whether corruption is active [] in the round after `rounds_completed` rounds; None means before the first."""
-    current = 0 if rounds_completed is None else rounds_completed + 1
-    return (data.start <= current) & (current <= data.end)
+    return jax.tree.map(partial(jnp.where, data.is_active(number)), new, old)

@@ -109,7 +109,7 @@ class Simulation:
         clean = data.clean if isinstance(data, DelayedCorruption) else data
         require.instance(clean, ClientData, "data", "; use dataset.train")
         check_data(clean, self.task, self.cohort, self.training)
-        data = current_data(jax.tree.map(jnp.asarray, data), None)  # NumPy arrays cannot be indexed by a traced loop
+        data = current_data(jax.tree.map(jnp.asarray, data), 0)  # NumPy arrays cannot be indexed by a traced loop
         keys, method = InitialKeys.of(key), self._method(hparams, jnp.int32(0))
         variables = self.task.init(keys.params)
         clients = by_size(data, jnp.arange(data.num_examples.shape[0]))
@@ -136,7 +136,7 @@ class Simulation:
         self, key: Array, data: ClientData | DelayedCorruption, client_ids: Array
     ) -> tuple[Array, Array]:
         """The clients `client_ids` [P], largest first, and their losses [P] at the initial model, for `init`."""
-        data = current_data(jax.tree.map(jnp.asarray, data), None)
+        data = current_data(jax.tree.map(jnp.asarray, data), 0)
         clients = by_size(data, client_ids)
         return clients.client_id, self._losses(data, clients, self.task.init(InitialKeys.of(key).params))
 
@@ -146,7 +146,7 @@ class Simulation:
         They depend on the clients' numbers of examples only, so they are known before anything is trained.
         """
         key = InitialKeys.of(key).rounds
-        num_examples = lambda round: current_data(data, round).num_examples
+        num_examples = lambda round: current_data(data, round + 1).num_examples
         sample = lambda round: sample_cohort(RoundKeys.of(key, round).cohort, num_examples(round), self.cohort.size)
         return jax.lax.map(sample, rounds)
 
@@ -157,7 +157,7 @@ class Simulation:
 
         With `losses.model = "aggregated"` the weights of this round come from the losses of earlier rounds.
         """
-        given, data = data, current_data(jax.tree.map(jnp.asarray, data), state.round)
+        given, data = data, current_data(jax.tree.map(jnp.asarray, data), state.round + 1)
         method = self._method(hparams, state.round)
         keys = RoundKeys.of(state.key, state.round)
         report_now = self.losses.model == "broadcast"
@@ -201,7 +201,7 @@ class Simulation:
             variables=variables,
             optimizer=optimizer,
             aggregator=aggregator_state,
-            attack=next_attack_state(given, state.round, attack_state, state.attack),
+            attack=next_attack_state(given, state.round + 1, attack_state, state.attack),
             client_states=jax.tree.map(
                 lambda states, cohort: states.at[rows].set(cohort), state.client_states, client_states
             ),
@@ -234,7 +234,7 @@ class Simulation:
 
         zeros = lambda dtype: jnp.zeros((max_rounds, self.cohort.size), dtype)
         method = self._method(hparams, state.round)
-        scalars = self._trace_server(method, state.variables, current_data(data, None)).info
+        scalars = self._trace_server(method, state.variables, current_data(data, 0)).info
         info = {name: jnp.zeros((max_rounds, *a.shape), a.dtype) for name, a in scalars.items()}
         records = RoundRecord(zeros(jnp.int32), zeros(jnp.float32), zeros(jnp.float32), zeros(jnp.bool_), info)
         return jax.lax.fori_loop(0, max_rounds if num_rounds is None else num_rounds, step, (state, records))
@@ -256,7 +256,7 @@ class Simulation:
         It is that of the algorithm, or the broadcast model if it trains none, after `num_steps` more local steps, with
         the batches of the next round.
         """
-        data, key = current_data(data, state.round), RoundKeys.of(state.key, state.round).training
+        data, key = current_data(data, state.round + 1), RoundKeys.of(state.key, state.round).training
         method = self._method(hparams, state.round)
         sgd = self._local_sgd(method, replace(self.training, steps=max(num_steps, 1)))
         personal = method.algorithm.personal or (lambda client_state, broadcast: broadcast)
