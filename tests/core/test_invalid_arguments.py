@@ -72,9 +72,11 @@ def test_what_is_no_number_or_key_is_refused(dataset, data):
             corrupt(key, 1)
 
 
-def test_what_is_no_rule_corruption_or_training_data_is_refused(dataset, data):
+def test_what_is_no_task_rule_corruption_or_training_data_is_refused(dataset, data):
     key = jax.random.key(0)
     corrupt = lambda corruption, data: fedsim.corrupt(corruption, key, data, dataset.spec, 1)
+    with pytest.raises(AssertionError, match=r"^task must be a fedsim\.Task, got Linear; use fedsim\.classification"):
+        dataclasses.replace(make_simulation(dataset), task=Linear())
     with pytest.raises(AssertionError, match=r"^layerwise: rule must be a fedsim\.Aggregator, got function$"):
         fedsim.layerwise(fedsim.aggregators.median)
     with pytest.raises(AssertionError, match=r"^corruption must be a fedsim\.Corruption, got function$"):

@@ -86,6 +86,9 @@ def check_method(method: Any) -> None:
         is_bare = expected is ClientOptimizer and isinstance(part, optax.GradientTransformation)
         remedy = "; use fedsim.ClientOptimizer(transformation, learning_rate)" if is_bare else ""
         require.instance(part, expected, f"method: {name}", remedy)
+    if not isinstance(method.pre_aggregators, Sequence):
+        got = type(method.pre_aggregators).__name__
+        raise AssertionError(f"method: pre_aggregators must be a sequence, such as [aggregators.nnm()], got {got}")
 
 
 class MethodFunction(Protocol):

@@ -41,7 +41,7 @@ MIN_LOSS_BATCH = 32  # examples of a forward pass
 class Simulation:
     """A federated training run as pure functions of arrays: jit them, `vmap` them over key, `HParams` or data; static.
 
-    Raises `ValueError` if `method` does not take `(hparams, round)`.
+    Raises `ValueError` if `method` does not take `(hparams, round)`, `AssertionError` if `task` is no `Task`.
 
     >>> import flax.linen as nn, jax, numpy as np, fedsim
     >>> data = fedsim.from_arrays(np.eye(3, dtype=np.float32), np.arange(3), np.arange(3), np.eye(3), np.arange(3))
@@ -73,6 +73,7 @@ class Simulation:
     """[N] int32, the row of each client in `SimulationState.client_states` [U, ...]; None: client i has row i of N."""
 
     def __post_init__(self) -> None:
+        require.instance(self.task, Task, "task", "; use fedsim.classification(module, example)")
         try:
             inspect.signature(self.method).bind(HParams(), 0)
         except (TypeError, ValueError) as error:
