@@ -109,7 +109,7 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--checkpoint-seconds -1", "--checkpoint-seconds: must be a number >= 0, got -1"),
         (
             "--model cifar10_cnn",
-            "cifar10_cnn does not take uint8 inputs of shape (8, 8, 1): x: must be large enough for",
+            "of shape (8, 8, 1): x: must be at least 4 x 4 for a 3 x 3 kernel and a pool, got (3, 3); of images",
         ),
         (
             "--corruption.start-round 2 --corruption.end-round 1",

@@ -74,8 +74,10 @@ def _conv_relu(
 
     `number` counts the convolutions of a module. Raises `ValueError` if x is smaller than the kernel (and pool).
     """
-    if min(x.shape[1:3]) < (size + pool if padding == "VALID" else 1 + pool):
-        raise ValueError(f"x: must be large enough for a {size} x {size} kernel, got {x.shape[1:3]}")
+    least = (size if padding == "VALID" else 1) + pool
+    if min(x.shape[1:3]) < least:
+        parts = f"a {size} x {size} kernel" + " and a pool" * pool
+        raise ValueError(f"x: must be at least {least} x {least} for {parts}, got {x.shape[1:3]}")
     name = f"ConvRelu_{number}"  # the initial model's random numbers follow from it
     x = nn.relu(nn.Conv(features, (size, size), padding=padding, kernel_init=glorot_uniform(), name=name)(x))
     return nn.max_pool(x, (2, 2), (2, 2)) if pool else x
