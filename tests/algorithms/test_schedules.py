@@ -49,7 +49,7 @@ def test_cosine_ends_at_its_final_fraction():
 
 
 def test_clients_and_server_use_the_rates_of_the_round():
-    """The server steps along the mean update, minus a part of the model."""
+    """The server steps along the mean update, minus a part of the model, with momentum."""
     dataset = make_clients(WHOLE)
     decrease = lambda hparams, t: hparams._replace(
         learning_rate=hparams.learning_rate * 0.5**t, server_learning_rate=hparams.server_learning_rate / (1 + t)
@@ -59,12 +59,15 @@ def test_clients_and_server_use_the_rates_of_the_round():
         WHOLE,
         HParams(RATE, 0.8),
         schedule=decrease,
-        server_optimizer=lambda hparams: server_optimizers.sgd(hparams.server_learning_rate, weight_decay=0.3),
+        server_optimizer=lambda hparams: server_optimizers.sgd(
+            hparams.server_learning_rate, momentum=0.6, weight_decay=0.3
+        ),
     )
-    reference = Reference(dataset, WHOLE)
+    reference, velocity = Reference(dataset, WHOLE), 0.0
     for t, (clients, weights) in enumerate(cohort_weights(records)):
         updates = np.asarray([reference.train(i, p, rate=RATE * 0.5**t) - p for i in clients])
-        p = p + 0.8 / (1 + t) * (weights @ updates - 0.3 * p)
+        velocity = 0.6 * velocity + weights @ updates - 0.3 * p
+        p = p + 0.8 / (1 + t) * velocity
     np.testing.assert_allclose(to_vector(state.variables.params), p, rtol=2e-4, atol=2e-5)
 
 
