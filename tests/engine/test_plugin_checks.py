@@ -73,6 +73,18 @@ def one_more():
     return Corruption(lambda data, corrupted, spec, key: data._replace(y=data.y + 1), frozenset({"y"}))
 
 
+def halved():
+    return Corruption(lambda data, corrupted, spec, key: data._replace(x=data.x / 2), frozenset({"x"}))
+
+
+def shortened():
+    return Corruption(lambda data, corrupted, spec, key: data._replace(y=data.y[1:]), frozenset({"y"}))
+
+
+def without_return():
+    return lambda learning_rate, round: None
+
+
 def key_first():
     return Corruption(lambda key, data, corrupted, spec: data)
 
@@ -239,6 +251,21 @@ def test_a_corruption_that_changes_what_it_does_not_declare(kind, field, declare
         f"corruption.kind: plugin.py:{kind} must not change {field}, which is not among its changed_fields; use "
         f"changed_fields = frozenset({{{declared}}})"
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "message"),
+    [
+        ("corruption__kind", "halved", r"x must be uint8\[88, 8, 8, 1\], got float32"),
+        ("corruption__kind", "shortened", r"y must be int32\[88\], got int32\[87\]"),
+        ("client__schedule", "without_return", r"the rate of client\.schedule must have shape \[\], got NoneType"),
+    ],
+)
+def test_results_of_another_form_are_refused_when_planning(key, name, message):
+    """They would be other numbers, not an error: floats are not scaled as images, and None is no learning rate."""
+    fraction = {"corruption__fraction": 0.5} if key == "corruption__kind" else {}
+    with pytest.raises(ConfigError, match=rf"^{key.replace('__', '.')}: plugin\.py:{name} failed: {message}"):
+        plan(**{key: f"plugin.py:{name}"}, **fraction)
 
 
 def test_a_corruption_with_the_arguments_of_earlier_versions():

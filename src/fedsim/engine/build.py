@@ -10,14 +10,15 @@ import optax
 from fedsim.config.components import traced_settings
 from fedsim.config.roles import server_component, takes_rounds
 from fedsim.config.schema import Config
-from fedsim.core.contracts import Aggregator, Algorithm, Attack, ClientOptimizer, Schedule, Task
+from fedsim.core import require
+from fedsim.core.contracts import Aggregator, Algorithm, Attack, ClientOptimizer, Task
 from fedsim.core.corrupt import Corruption, mix
 from fedsim.core.layerwise import layerwise
 from fedsim.core.method import Method, MethodFunction, client_sgd, join_server
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.rule_trace import RuleTrace, trace_rule
 from fedsim.core.simulation import Simulation
-from fedsim.core.types import Array, DataSpec, FederatedDataset, HParams
+from fedsim.core.types import Array, DataSpec, FederatedDataset, HParams, Scalar
 from fedsim.engine import factories
 from fedsim.engine.layout import Layout
 from fedsim.engine.model import cached_by_program, make_task, model_shapes
@@ -44,17 +45,23 @@ def task(config: Config, dataset: FederatedDataset, backend: str | None = None) 
 def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
     """A function of (hparams, rounds completed []) that returns `hparams` with the learning rates of the next round."""
 
-    def make(key: str, name: str) -> Callable[[HParams], Schedule]:
+    def make(key: str, name: str) -> Callable[[HParams, Scalar, Array], Scalar]:
         rounds = (config.server.num_rounds,) if takes_rounds(factories.find(key, name)) else ()
         build_schedule = factories.build_traced(config, key, name)
-        return lambda hparams: build_schedule(hparams, *rounds)
+
+        def rate_of(hparams: HParams, learning_rate: Scalar, round: Array) -> Scalar:
+            rate: Scalar = build_schedule(hparams, *rounds)(learning_rate, round)
+            require.shape(rate, (), f"the rate of {key}")
+            return rate
+
+        return rate_of
 
     client, server = make("client.schedule", config.client.schedule), make("server.schedule", config.server.schedule)
 
     def scheduled(hparams: HParams, round: Array) -> HParams:
         return hparams._replace(
-            learning_rate=client(hparams)(hparams.learning_rate, round),
-            server_learning_rate=server(hparams)(hparams.server_learning_rate, round),
+            learning_rate=client(hparams, hparams.learning_rate, round),
+            server_learning_rate=server(hparams, hparams.server_learning_rate, round),
         )
 
     return scheduled

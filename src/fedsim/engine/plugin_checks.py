@@ -14,6 +14,7 @@ import numpy as np
 from fedsim.config.components import traced_settings
 from fedsim.config.roles import component, server_component
 from fedsim.config.schema import Config
+from fedsim.core import require
 from fedsim.core.chain import run_rule
 from fedsim.core.contracts import RootEvaluator
 from fedsim.core.trees import mask_invalid, squared_norms
@@ -147,10 +148,13 @@ def _weights_function(config: Config, dataset: FederatedDataset) -> Callable[[HP
 
 @cached_by_program(lambda config: component(config, "corruption.kind"))
 def _check_changed_fields(config: Config, dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if the corruption changes fields of some clients' data that it does not declare."""
+    """Raises if the corruption of some clients' data changes fields that it does not declare, or the form of one."""
     corruption, data = build.corruption(config), _few_clients(dataset.train)
     is_corrupted = jnp.arange(data.num_examples.size) % 2 == 0
     after = jax.jit(corruption.apply, static_argnums=2)(data, is_corrupted, dataset.spec, jax.random.key(0))
+    require.instance(after, ClientData, "the result of apply")
+    for name, array in data._asdict().items():
+        require.like(getattr(after, name), array, name)
     for name in sorted({*ClientData._fields} - {*corruption.changed_fields, "corrupted"}):
         if not np.array_equal(getattr(after, name), getattr(data, name)):
             fields = ", ".join(f'"{field}"' for field in sorted({*corruption.changed_fields, name}))
