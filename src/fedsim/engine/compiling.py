@@ -84,7 +84,7 @@ def run_functions(inputs: Inputs) -> RunFunctions:
     group, family, dataset = inputs.group, inputs.family, inputs.group.dataset
     method, largest = family.method(dataset), family.max_num_examples
     simulation = build.simulation(group.configs[0], dataset, group.layout, method, largest)
-    mesh, num_test_clients = inputs.shardings.mesh, dataset.num_test_clients
+    mesh, num_test_clients = inputs.mesh, dataset.num_test_clients
     record = group.configs[0].record
     num_classes = dataset.num_classes if record.classes else 0
     return RunFunctions(
@@ -93,7 +93,7 @@ def run_functions(inputs: Inputs) -> RunFunctions:
 
 
 def _trace(inputs: Inputs) -> Programs:
-    started, functions, by_run = time.perf_counter(), run_functions(inputs), inputs.shardings.by_run
+    started, functions, by_run = time.perf_counter(), run_functions(inputs), inputs.by_run
     shared, _, runs, losses, _ = inputs.shapes
     states = shapes_of(jax.eval_shape(functions.init, shared, runs, losses), by_run)
     options: dict[str, dict[str, Any]] = {

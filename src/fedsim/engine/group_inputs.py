@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
-from jax.sharding import Sharding
 
 from fedsim.config.components import distinct_runs
 from fedsim.config.schema import Config
@@ -19,7 +19,7 @@ from fedsim.engine import build, memory, processes
 from fedsim.engine.data import make_backdoor_tests
 from fedsim.engine.families import Family, Group
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs, batch_positions, cut_batches, make_run_inputs
-from fedsim.engine.layout import make_shardings
+from fedsim.engine.layout import RUNS, make_mesh
 from fedsim.engine.model import make_task
 from fedsim.engine.programs import Executables, RunFunctions
 
@@ -56,7 +56,10 @@ class Inputs:
     def __init__(self, group: Group, family: Family, devices: Sequence[jax.Device] | None = None) -> None:
         self.group, self.family = group, family
         self.devices = tuple(jax.devices() if devices is None else devices)
-        self.shardings = make_shardings(group.layout, self.devices)
+        self.mesh = mesh = make_mesh(group.layout, self.devices)
+        on = lambda spec: SingleDeviceSharding(self.devices[0]) if mesh is None else NamedSharding(mesh, spec)
+        self.everywhere: Sharding = on(P())  # of arrays with a copy on each device
+        self.by_run: Sharding = on(P(RUNS))  # of arrays [B, ...], batches of runs
         self.runs_per_batch = group.layout.run_devices * group.layout.run_width
 
     @cached_property
@@ -80,7 +83,7 @@ class Inputs:
     @cached_property
     def shapes(self) -> InputShapes:
         """The shapes of what the programs read."""
-        shared, evaluation = shapes_of(self.host_data, self.shardings.everywhere)
+        shared, evaluation = shapes_of(self.host_data, self.everywhere)
         return InputShapes(shared, evaluation, self.run_shapes(shared.train))
 
     def run_shapes(self, train: ClientData) -> RunInputs:
@@ -92,12 +95,12 @@ class Inputs:
 
     def batch_shape(self, dtype: jax.typing.DTypeLike, *shape: int) -> jax.ShapeDtypeStruct:
         """Of an array [B, *shape], an entry for each run of a batch."""
-        return jax.ShapeDtypeStruct((self.runs_per_batch, *shape), dtype, sharding=self.shardings.by_run)
+        return jax.ShapeDtypeStruct((self.runs_per_batch, *shape), dtype, sharding=self.by_run)
 
     def programs(self, functions: RunFunctions, states: SimulationState) -> Functions:
         """The programs of the group, whose batches have `states` of these shapes."""
         shared, evaluation, runs, losses, _ = self.shapes
-        number = jax.ShapeDtypeStruct((), np.int32, sharding=self.shardings.everywhere)
+        number = jax.ShapeDtypeStruct((), np.int32, sharding=self.everywhere)
         if self.group.configs[0].server.may_stop:
             number = self.batch_shape(np.int32)
         programs: Functions = {
@@ -117,9 +120,9 @@ class Inputs:
 
     def place(self) -> None:
         """Puts the inputs on the devices, corrupted run by run."""
-        self.shared, self.evaluation = processes.put(self.host_data, self.shardings.everywhere)
+        self.shared, self.evaluation = processes.put(self.host_data, self.everywhere)
         runs = self._run_inputs(processes.local_copy(self.shared.train))
-        self.batches = [processes.put(batch, self.shardings.by_run) for batch in runs]
+        self.batches = [processes.put(batch, self.by_run) for batch in runs]
 
     def _run_inputs(self, train: ClientData, *fields: frozenset[str]) -> list[RunInputs]:
         """The inputs of the runs in batches."""
@@ -157,9 +160,9 @@ class Inputs:
     def rounds_of(self, batch: int, num_rounds: int, is_active: np.ndarray | None) -> Array:
         """The rounds that a batch is to compute: of all its runs, or [B] of each if some may be stopped."""
         if is_active is None:
-            return processes.put(np.int32(num_rounds), self.shardings.everywhere)
+            return processes.put(np.int32(num_rounds), self.everywhere)
         positions = batch_positions(len(is_active), len(self.batches[0].key))[batch]
-        return processes.put(np.int32(num_rounds) * is_active[positions], self.shardings.by_run)
+        return processes.put(np.int32(num_rounds) * is_active[positions], self.by_run)
 
     def as_saved(self, batches: list[SimulationState]) -> list[SimulationState]:
         """The batches' states as they are saved."""

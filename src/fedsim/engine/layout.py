@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh
 
 from fedsim.config.schema import Config
 from fedsim.config.sections import EngineConfig
@@ -204,25 +203,6 @@ def widest_fitting(
             return layout, needed
         max_models = layout.num_models * available // needed if needed else layout.num_models // 2
         candidates = [narrower for narrower in candidates if narrower.num_models <= max_models] or candidates[-1:]
-
-
-class Shardings(NamedTuple):
-    """The shardings of a layout."""
-
-    mesh: Mesh | None
-    """The devices; None for a single one."""
-    everywhere: Sharding
-    """Of arrays with a copy on each device."""
-    by_run: Sharding
-    """Of arrays [B, ...], batches of runs."""
-
-
-def make_shardings(layout: Layout, devices: Sequence[jax.Device]) -> Shardings:
-    """The shardings of a layout on the first of `devices`."""
-    mesh = make_mesh(layout, devices)
-    if mesh is None:
-        return Shardings(None, *[SingleDeviceSharding(devices[0])] * 2)
-    return Shardings(mesh, *(NamedSharding(mesh, spec) for spec in (P(), P(RUNS))))
 
 
 def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh | None:

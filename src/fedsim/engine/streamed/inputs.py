@@ -28,7 +28,7 @@ class StreamedInputs(Inputs):
 
     @cached_property
     def shapes(self) -> InputShapes:
-        layout, (_, everywhere, by_run) = self.group.layout, self.shardings
+        layout, everywhere, by_run = self.group.layout, self.everywhere, self.by_run
         sizes = np.asarray(self.group.dataset.train.num_examples)
         shared, evaluation = shapes_of(self.host_data, everywhere)
         train = buffer_shapes(shared.train, layout.buffer_examples)
@@ -65,37 +65,36 @@ class StreamedInputs(Inputs):
     def place(self) -> None:
         """As of `Inputs`: `shared` and `batches` lack the clients' examples, which `stream` gathers."""
         host, evaluation = self.host_data
-        everywhere, by_run = self.shardings.everywhere, self.shardings.by_run
-        self.shared, self.evaluation = processes.put((host._replace(train=None), evaluation), everywhere)  # type: ignore[arg-type]
+        shared = host._replace(train=None)  # type: ignore[arg-type]
+        self.shared, self.evaluation = processes.put((shared, evaluation), self.everywhere)
         local_batches = self._run_inputs(host.train, PLACED_FIELDS)
-        self.batches, client_states = [processes.put(batch, by_run) for batch in local_batches], None
+        self.batches = [processes.put(batch, self.by_run) for batch in local_batches]
+        self.client_states: list[ClientStates] = []  # of each batch, if the algorithm keeps any
         if size := self.group.layout.buffer_clients:
             shapes = jax.tree.map(
                 lambda a: jax.ShapeDtypeStruct((self.runs_per_batch, size, *a.shape), a.dtype),
                 memory.training_shapes(self.group.configs[0], self.group.dataset)[0],
             )
-            client_states = [ClientStates(shapes, self.group.dataset.num_clients) for _ in self.batches]
-        self.stream = ClientStream(self.group, self.shared, self.batches, local_batches, by_run, client_states)
+            self.client_states = [ClientStates(shapes, self.group.dataset.num_clients) for _ in self.batches]
+        self.stream = ClientStream(self.group, self.shared, self.batches, local_batches, self.by_run)
 
     def changed_labels(self) -> list[np.ndarray]:
         return list(self.stream.labels or ())
 
     def initial_states(self, executables: Executables) -> list[SimulationState]:
-        states, (_, everywhere, by_run) = [], self.shardings
+        states = []
         for batch, runs in enumerate(self.batches):
             losses = np.zeros((len(runs.key), self.stream.num_clients), np.float32)
             with closing(prefetch(self.stream.portions(batch))) as portions:
                 for client_ids, segment in portions:
                     if executables.initial_losses is None:  # these are not used, but `init` needs inputs
                         break
-                    measured = executables.initial_losses(
-                        segment.shared, segment.runs, processes.put(client_ids, everywhere)
-                    )
-                    ids, values = processes.on_host(measured)
+                    ids = processes.put(client_ids, self.everywhere)
+                    ids, values = processes.on_host(executables.initial_losses(segment.shared, segment.runs, ids))
                     np.put_along_axis(losses, ids, values, axis=1)
-            states.append(executables.init(segment.shared, segment.runs, processes.put(losses, by_run)))
-            if self.stream.client_states is not None:
-                self.stream.client_states[batch].start(processes.on_host(states[batch].client_states))
+            states.append(executables.init(segment.shared, segment.runs, processes.put(losses, self.by_run)))
+            if self.client_states:
+                self.client_states[batch].start(processes.on_host(states[batch].client_states))
         return states
 
     def chunks(
@@ -121,33 +120,33 @@ class StreamedInputs(Inputs):
         self, executables: Executables, batch: int, states: SimulationState, segment: Segment, number: Array
     ) -> tuple[SimulationState, RoundRecord]:
         """Runs `number` rounds of a segment of a batch."""
-        if self.stream.client_states is None:
+        if not self.client_states:
             return executables.chunk(states, segment.shared, segment.runs, number)
-        on_host = self.stream.client_states[batch]
-        states = states._replace(client_states=processes.put(on_host.load(segment.client_ids), self.shardings.by_run))
+        on_host = self.client_states[batch]
+        states = states._replace(client_states=processes.put(on_host.load(segment.client_ids), self.by_run))
         states, records = executables.chunk(states, segment.shared, segment.runs, number)
         on_host.store(segment.client_ids, processes.on_host(states.client_states))
         return states, records
 
     def as_saved(self, batches: list[SimulationState]) -> list[SimulationState]:
         """The batches' states with those of all clients that have trained."""
-        if self.stream.client_states is None:
+        if not self.client_states:
             return batches
-        saved = (on_host.save() for on_host in self.stream.client_states)
+        saved = (on_host.save() for on_host in self.client_states)
         return [states._replace(client_states=clients) for states, clients in zip(batches, saved, strict=True)]
 
     def restore(
         self, executables: Executables, like: SimulationState, num_rounds: int, read: ReadStates
     ) -> list[SimulationState]:
         """As of `Inputs`. What the algorithm keeps for clients stays on the host; a segment gets its part."""
-        if self.stream.client_states is None:
+        if not self.client_states:
             return super().restore(executables, like, num_rounds, read)
         trained = [self.stream.clients_before(batch, num_rounds) for batch in range(len(self.batches))]
-        shapes = (on_host.saved_like(len(ids)) for on_host, ids in zip(self.stream.client_states, trained, strict=True))
+        shapes = (on_host.saved_like(len(ids)) for on_host, ids in zip(self.client_states, trained, strict=True))
         saved = read([like._replace(client_states=clients) for clients in shapes])
         # Clients that have not trained have their initial states, which do not depend on losses.
         self.initial_states(executables._replace(initial_losses=None))
-        for on_host, ids, states in zip(self.stream.client_states, trained, saved, strict=True):
+        for on_host, ids, states in zip(self.client_states, trained, saved, strict=True):
             on_host.restore(ids, states.client_states)
         return [states._replace(client_states=like.client_states) for states in saved]
 

@@ -20,7 +20,6 @@ from fedsim.engine import build, processes
 from fedsim.engine.families import Group
 from fedsim.engine.inputs import RunInputs, SharedInputs, batch_positions, changed_fields
 from fedsim.engine.layout import Layout
-from fedsim.engine.streamed.client_states import ClientStates
 from fedsim.engine.streamed.corrupted import corrupt_buffers, corrupt_labels
 
 T = TypeVar("T")
@@ -43,9 +42,8 @@ class ClientStream:
     """The examples of a group's cohorts, gathered on the host for the devices.
 
     Devices that compute the same runs have a buffer of `layout.buffer_examples` examples. `shared` and `batches` are
-    the other inputs of the group's runs, on the devices; `by_run` is how the batches lie there. `client_states` is
-    what the algorithm keeps for each client, of each batch, if it is on the host. Of several processes, each gathers
-    what its devices need; `local_batches` are the batches on its own host or device.
+    the other inputs of the group's runs, on the devices; `by_run` is how the batches lie there. Of several processes,
+    each gathers what its devices need; `local_batches` are the batches on its own host or device.
     """
 
     def __init__(
@@ -55,7 +53,6 @@ class ClientStream:
         batches: Sequence[RunInputs],
         local_batches: Sequence[RunInputs],
         by_run: Sharding,
-        client_states: Sequence[ClientStates] | None,
     ) -> None:
         configs, dataset, layout, max_rounds = group.configs, group.dataset, group.layout, group.max_rounds
         simulation = build.simulation(configs[0], dataset, layout)
@@ -67,8 +64,7 @@ class ClientStream:
         self._is_noisy = "x" in changed
         self._x, self._y = np.asarray(data.x), np.asarray(data.y)
         self._sizes, self._offsets = np.asarray(data.num_examples), np.asarray(data.offsets)
-        self._local_batches, self.client_states = local_batches, client_states
-        self._is_local = _local_parts(by_run, layout.run_devices)
+        self._local_batches, self._is_local = local_batches, _local_parts(by_run, layout.run_devices)
         tile = lambda a: processes.put(np.tile(np.asarray(a), layout.run_devices), by_run)
         self._num_examples, self._benign = tile(self._sizes), tile(data.corrupted)
 
