@@ -55,17 +55,6 @@ class Programs:
                 self.seconds += time.perf_counter() - started
         return self._executables
 
-    @property
-    def memory(self) -> memory.ProgramMemory | None:
-        """The memory of a device that the programs need; None if the compiler runs out of memory."""
-        try:
-            executables = self.executables()
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            return None
-        return memory.peak(memory.program_memory(program) for program in executables if program is not None)
-
 
 _known: dict[Hashable, Programs] = {}
 """By `_key`, those that were used last at the end."""
@@ -133,8 +122,13 @@ def _key(inputs: Inputs) -> Hashable:
 def peak_memory(inputs: Inputs) -> memory.ProgramMemory | None:
     """The memory of a device that a group needs; None if the compiler runs out of memory."""
     programs = trace(inputs)
-    if (peak := programs.memory) is None:
+    try:
+        executables = programs.executables()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
         return None
+    peak = memory.peak(memory.program_memory(program) for program in executables if program is not None)
     return peak._replace(argument_bytes=peak.argument_bytes + inputs.other_batch_bytes(programs.states))
 
 
