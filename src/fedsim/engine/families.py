@@ -219,14 +219,12 @@ def _split(groups: Sequence[Group], available: int) -> list[Hashable]:
     attacks = {attack_component(group.configs[0]): group for group in groups}
     num_runs = max(len(group.configs) for group in groups)
     large = _large(servers, server_bytes, available, num_runs) | _large(attacks, attack_bytes, available, num_runs)
-    users: set[Settings] = set()
-    if len(servers) > 1 and not groups[0].configs[0].record.losses:
-        uses_losses = lambda group: build.trace_server(group.configs[0], group.dataset).uses_losses
-        users = {server for server, group in servers.items() if uses_losses(group)}
     parts: list[Hashable] = []
     for group in groups:
-        components = server_component(group.configs[0]), attack_component(group.configs[0])
-        parts.append((tuple(filter(large.__contains__, components)), components[0] in users))
+        config, trace = group.configs[0], build.trace_server(group.configs[0], group.dataset)
+        components = server_component(config), attack_component(config)
+        needs_losses = trace.uses_losses and not config.record.losses
+        parts.append((tuple(filter(large.__contains__, components)), needs_losses))
     return parts
 
 
@@ -237,8 +235,6 @@ def _large(
     num_runs: int,
 ) -> set[Settings]:
     """The components whose states take too much memory in `num_runs` runs of others."""
-    if len(components) == 1:
-        return set()
     sizes = {
         component: num_runs * state_bytes(group.configs[0], group.dataset) for component, group in components.items()
     }
