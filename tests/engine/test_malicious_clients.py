@@ -91,6 +91,10 @@ def test_drawn_clients_are_apart_from_listed_ones(seed):
             "server.weighting = 'signguard'\nsignguard.lower = 5.0\nsignguard.upper = 3.0",
             "signguard: lower: must be at most",
         ),
+        (
+            "corruption = {kind = 'exclude', clients = [0, 1]}\nserver.cohort_size = 2\ndata.num_clients = 2",
+            "corruption.clients: must leave clients that are not excluded, got all; leave some out",
+        ),
         ("server.weighting = 'zeno'", "data.root_examples: must be at least 1 for zeno"),
     ],
 )

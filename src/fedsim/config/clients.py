@@ -80,13 +80,14 @@ def check_clients(config: Config, num_clients: int) -> None:
     size, width, corruption = config.server.cohort_size, config.engine.client_width, config.corruption
     if size > num_clients:
         raise ConfigError(f"server.cohort_size: must be at most the number of clients ({num_clients}), got {size}")
-    if corruption.kind == "exclude" and num_corrupted(config, num_clients) == num_clients:
-        raise ConfigError("corruption.fraction: must leave clients that are not excluded, got all; lower it")
     for key, ids in (("corruption.clients", corruption.clients), ("attack.clients", config.attack.clients)):
         if (largest := max(numbers_of(ids), default=0)) >= num_clients:
             raise ConfigError(f"{key}: must be numbers from 0 to {num_clients - 1}, or names in quotes, got {largest}")
         if len(set(ids)) < len(ids):
             raise ConfigError(f"{key}: must be different clients, got {next(i for i in ids if ids.count(i) > 1)} twice")
+    if corruption.kind == "exclude" and num_corrupted(config, num_clients) == num_clients:
+        key, remedy = ("clients", "leave some out") if corruption.clients else ("fraction", "lower it")
+        raise ConfigError(f"corruption.{key}: must leave clients that are not excluded, got all; {remedy}")
     if width != "auto" and width > size:
         raise ConfigError(f"engine.client_width: must be at most server.cohort_size ({size}), got {width}")
 
