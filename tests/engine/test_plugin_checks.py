@@ -114,10 +114,6 @@ def centered_by_mask(spec):
     return Net(lambda x, train, mask: x - batch_mean(x, mask[:, None]) if train else x)
 
 
-def always_centered(spec):
-    return Net(lambda x, train, mask: x - batch_mean(x, mask[:, None]))
-
-
 def always_shifted(spec):
     return Net(lambda x, train, mask: x - jnp.mean(x))
 
@@ -146,11 +142,6 @@ def always_dropped(spec):
 
 def softmax_regression(spec):
     return classification(Net(lambda x, train, mask: x), jnp.zeros(spec.shape, jnp.uint8))
-
-
-def unmasked_loss(spec):
-    task = softmax_regression(spec)
-    return task._replace(loss=lambda v, x, y, mask, key: task.loss(v, x, y, jnp.ones_like(mask), key))
 
 
 def unmasked_count(spec):
@@ -300,8 +291,6 @@ READS_OTHERS = " gives an example another result in evaluation if the rest of it
     ("model", "message"),
     [
         ("centered", READS_PADDING),
-        ("unmasked_loss", READS_PADDING),
-        ("always_centered", READS_OTHERS),
         ("always_normed", READS_OTHERS),
         ("always_dropped", READS_OTHERS),
         ("mean_metrics", READS_OTHERS),

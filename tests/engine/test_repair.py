@@ -87,7 +87,6 @@ def test_files_of_a_killed_process_are_no_rows(kept, tmp_path):
     [
         ({"record__clients": "evaluated", "record__models": False}, 0),
         ({"record__data": True}, 12),
-        ({"record__clients": "all", "record__losses": True}, 0),
     ],
 )
 def test_runs_are_computed_again_only_for_what_was_not_recorded(records, num_rounds, folder, kept):
