@@ -81,6 +81,11 @@ def shortened():
     return Corruption(lambda data, corrupted, spec, key: data._replace(y=data.y[1:]), frozenset({"y"}))
 
 
+def halving_trigger():
+    same = lambda data, corrupted, spec, key: data
+    return Corruption(same, frozenset({"x"}), trigger=lambda x, y, spec: (x / 2, y))
+
+
 def without_return():
     return lambda learning_rate, round: None
 
@@ -257,6 +262,13 @@ def test_results_of_another_form_are_refused_when_planning(key, name, message):
     fraction = {"corruption__fraction": 0.5} if key == "corruption__kind" else {}
     with pytest.raises(ConfigError, match=rf"^{key.replace('__', '.')}: plugin\.py:{name} failed: {message}"):
         plan(**{key: f"plugin.py:{name}"}, **fraction)
+
+
+def test_a_trigger_that_changes_the_type_of_inputs_is_refused(tmp_path):
+    corrupted = plan(corruption__kind="plugin.py:halving_trigger", corruption__fraction=0.5)
+    message = r"plugin\.py:halving_trigger failed: the result of trigger\[0\] must be uint8\[60, 8, 8, 1\], got float32"
+    with pytest.raises(ConfigError, match=message):
+        run_plan(corrupted, tmp_path / "run")
 
 
 def test_a_corruption_with_the_arguments_of_earlier_versions():

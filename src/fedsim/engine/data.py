@@ -8,6 +8,7 @@ import numpy as np
 
 from fedsim.config.roles import component
 from fedsim.config.schema import Config
+from fedsim.core import require
 from fedsim.core.types import Array, ClientData, FederatedDataset
 from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
@@ -61,7 +62,9 @@ def make_backdoor_tests(
     for config in config_of.values():
         apply = build.corruption(config).trigger
         assert apply is not None
-        x, y = map(np.asarray, apply(jnp.asarray(dataset.x_test), jnp.asarray(dataset.y_test), dataset.spec))
+        triggered = tuple(apply(jnp.asarray(dataset.x_test), jnp.asarray(dataset.y_test), dataset.spec))
+        require.like(triggered, (dataset.x_test, dataset.y_test), "the result of trigger")
+        x, y = map(np.asarray, triggered)
         is_relabeled = (y != dataset.y_test).reshape(len(y), -1).any(axis=1)
         xs.append(x[is_relabeled])
         ys.append(y[is_relabeled])
