@@ -122,10 +122,12 @@ def test_init_for_a_regression(folder, capsys):
         ),
         ("--data-path mine.npz --clients natural --suspect backdoor", "corruption.kind: backdoor: "),
         ("--data digits", "--data: not an argument of `fedsim init`; it is called --data-path now"),
+        ("--data-path empty.csv --label b --clients 3 --suspect none", "empty.csv: must have rows, got none"),
         ("other.txt --data-path digits", "FILE: must end in .toml, got other.txt"),
     ],
 )
 def test_wrong_answers(options, message, folder, capsys):
+    Path("empty.csv").write_text("a,b\n")
     assert message in run_error(["init", *options.split()], capsys)
     assert not list(folder.glob("*.toml"))
 

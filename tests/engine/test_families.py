@@ -131,6 +131,26 @@ def test_rules_that_measure_losses_after_the_server_step_share_a_program(directo
             assert rows(expected, kind, range(1)).equals(rows(folder, kind, range(run, run + 1)))
 
 
+def test_weightings_share_a_program(directory):
+    settings = {
+        "server.aggregator": "trimmed_mean",
+        "server.num_byzantine": "malicious",
+        "corruption.kind": "shuffling",
+        "corruption.fraction": 0.34,
+        "attack.kind": "sign_flip",
+        "attack.fraction": fedsim.sweep([0.17, 0.34]),
+    }
+    rules = fedsim.sweep(["arfl", "cfl"])
+    plan = make_plan(parse(FAMILY, settings | {"server.weighting": rules}))
+    assert len(plan.groups) == 2
+    assert len(set(plan.families)) == 1
+    folder = run_plan(plan, directory / "weightings")
+    expected = run_plan(make_plan(parse(FAMILY, settings | {"server.weighting": "arfl"})), directory / "weighting")
+    for kind in ("rounds", "clients"):
+        for run, same in ((0, 0), (1, 2)):  # fractions first, then weightings
+            assert rows(expected, kind, range(run, run + 1)).equals(rows(folder, kind, range(same, same + 1)))
+
+
 def test_splits_share_a_program_and_later_batches_may_change_more_data(directory):
     """The first batches are clean, and train on the shared labels; the last one has labels of its own."""
     seeds = {"corruption.fraction": 0.5, "seed": fedsim.sweep([0, 1, 2])}

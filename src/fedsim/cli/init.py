@@ -225,6 +225,8 @@ def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], Ra
 
     path = expand_user(data)
     rows, index = table_files.read(path, label, client)
+    if rows.is_empty():
+        raise DataError(f"{data}: must have rows, got none")
     problems = columns.unusable_columns(rows, {label, client}, index)
     for column, kind in rows.schema.items():
         if column not in (label, client):
