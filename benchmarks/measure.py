@@ -121,11 +121,10 @@ def compile_rounds(
 
 
 def compile_runs(functions: RunFunctions, inputs: RunInputs, shared: SharedInputs) -> Program:
-    """Compiles all rounds of runs, from their initial models to the final parameters."""
+    """Compiles all rounds of runs, from their initial models to the final states and the records."""
 
     def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
-        states, _ = functions.chunk(functions.init(shared, inputs), shared, inputs, jnp.int32(functions.max_rounds))
-        return states.variables.params
+        return functions.chunk(functions.init(shared, inputs), shared, inputs, jnp.int32(functions.max_rounds))
 
     return compile_program(train, inputs, shared)
 

@@ -114,9 +114,14 @@ def test_epsilon_is_infinite_without_protection():
         ({"client.algorithm": "scaffold"}, "client.algorithm = scaffold"),
         ({"client.algorithm": "fednova"}, "client.algorithm = fednova"),
         ({"server.pre_aggregators": ["clipping", "nnm"]}, "server.pre_aggregators = nnm"),
-        ({"attack.kind": "mimic", "attack.fraction": 0.2}, "attack.kind = mimic"),
-        ({"corruption.kind": "exclude", "corruption.start_round": 2}, "if clients are excluded in some rounds only"),
-        ({"server.pre_aggregators": ["clipping"], "attack.kind": "sign_flip", "attack.fraction": 0.2}, None),
+        ({"attack.kind": fedsim.sweep(["inf", "mimic"]), "attack.fraction": 0.2}, "attack.kind = mimic"),
+        ({"attack.kind": "gaussian", "gaussian.center": "mean", "attack.fraction": 0.2}, "gaussian.center = mean"),
+        ({"attack.kind": "model_replacement", "attack.fraction": 0.2}, "attack.kind = model_replacement without"),
+        (
+            {"corruption.kind": fedsim.sweep(["flipping", "exclude"]), "corruption.start_round": 2},
+            "if clients are excluded with corruption.start_round",
+        ),
+        ({"server.pre_aggregators": ["clipping"], "attack.kind": "gaussian", "attack.fraction": 0.2}, None),
         ({"corruption.kind": "exclude", "norm_clipping.delta": None, "corruption.start_round": 2}, None),
     ],
 )

@@ -3,6 +3,7 @@
 import shutil
 
 import numpy as np
+import polars as pl
 import pytest
 
 import fedsim
@@ -75,7 +76,11 @@ def test_rows_are_those_of_data_on_the_device(name, tmp_path):
     on_device, on_host = plan_of("device", **RUNS[name]), plan_of("host", **RUNS[name])
     assert all(group.layout.buffer_examples == 0 for group in on_device.groups)
     assert all(0 < group.layout.buffer_examples < 400 for group in on_host.groups)
-    check_equal(run_plan(on_device, tmp_path / "device"), run_plan(on_host, tmp_path / "host"))
+    folder = run_plan(on_host, tmp_path / "host")
+    check_equal(run_plan(on_device, tmp_path / "device"), folder)
+    clients = folder.read("clients").filter(pl.col("weight").is_not_null())
+    assert clients["num_examples"].min() > 0  # also of clients that are excluded later
+    assert "exclusion" not in name or clients.filter("corrupted")["round"].unique().to_list() == [1, 2]
 
 
 def test_resumes_states_of_clients(tmp_path):

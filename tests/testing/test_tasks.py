@@ -140,7 +140,7 @@ def test_too_few_outputs_for_the_classes_of_a_data_set_are_detected():
     check_task(fedsim.classification(Linear(), dataset.train.x[0]), dataset)
 
 
-@pytest.mark.parametrize("data", [None, (DATA.x,), (DATA.x, DATA.y[:5]), (DATA.x[:0], DATA.y[:0])])
+@pytest.mark.parametrize("data", [None, (DATA.x,), (DATA.x, DATA.y[:5]), (DATA.x[:0], DATA.y[:0]), (1, 2)])
 def test_data_without_examples_are_refused(data):
     with pytest.raises(ValueError, match=r"^data: .*must (be|have) .*, got "):
         check_task(TASK, data)

@@ -47,7 +47,9 @@ class Schema:
             raise ConfigError(f"unknown key {name}; it is called {new_name} now")
         if name in self.headings:
             key = next(key for key, field in self.fields.items() if field.section == name)
-            raise ConfigError(f"{name}: must be set by its keys, such as {key}, since it is a section")
+            raise ConfigError(
+                f"{name}: must be set by its keys, such as {key} ({key.replace('.', '__')} in Python), as a section is"
+            )
         if name not in self.fields:
             remedy = self._settings_remedy(name) or did_you_mean(nearest(name, sections) or self.nearest(name))
             raise ConfigError(f"unknown key {name}{remedy}")

@@ -63,8 +63,8 @@ class MethodFamily:
         """The method of the round, with the server and the attack of the branch."""
         server = _switch_servers([make(hparams) for make in self.servers], self.branch.server, self.trace.info)
         attack = _switch_attacks([make(hparams) for make in self.attacks], self.branch.attack)
-        base = self.base(hparams, round)._replace(aggregator=server, attack=attack)
-        return SwitchedMethod(*base)
+        base = self.base(hparams, round)
+        return SwitchedMethod(*base._replace(aggregator=server, attack=attack, pre_aggregators=(), weighting=None))
 
     @property
     def trace(self) -> RuleTrace:

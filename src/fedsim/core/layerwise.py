@@ -30,6 +30,8 @@ def layerwise(rule: Aggregator) -> Aggregator:
     alone. If `rule` gives no client a weight, the array keeps its values. The weights [K] and alpha [N] are means over
     the arrays, weighted by their sizes. Names in `info` get the path of the array, as in "lam/params/Dense_0/bias".
 
+    Raises `AssertionError` if `rule` is no rule.
+
     >>> import fedsim
     >>> rule = fedsim.layerwise(fedsim.aggregators.krum(num_byzantine=1))
     >>> layers = {"bias": [[0.0], [1.0], [1.5], [99.0]], "kernel": [[[5.0]], [[5.0]], [[7.0]], [[8.0]]]}

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedsim.core.settings import Bounds
-from fedsim.datasets.partition import require_examples, require_single_label
+from fedsim.datasets.partition import require_clients, require_examples, require_single_label
 from fedsim.datasets.portions import floor_fraction
 from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
@@ -52,6 +52,7 @@ def label_quantity(
     there are too few classes, clients or examples for that.
     """
     require_single_label(raw, "label_quantity")
+    require_clients(num_clients)
     has_class = draw_classes(raw, num_clients, num_classes, rng, "label_quantity")
     keys = "label_quantity.num_classes or data.num_clients"
     return _split_classes(raw, has_class, rng, keys)
@@ -76,6 +77,7 @@ def extreme(
     fewer examples than clients, or that of the sybils has none.
     """
     require_single_label(raw, "extreme")
+    require_clients(num_clients)
     classes, num_others = np.unique(raw.y), _count_others(num_clients, num_sybils, "extreme.num_sybils")
     if num_sybils and sybil_class not in ("iid", *classes):
         raise DataError(f"extreme.sybil_class: must be a class with examples of {raw.name}, got {sybil_class}")
@@ -102,6 +104,7 @@ def similarity(
     other clients hold as well. Raises `DataError` if examples do not have a single class each, or are too few.
     """
     require_single_label(raw, "similarity")
+    require_clients(num_clients)
     num_others = _count_others(num_clients, iid_clients, "similarity.iid_clients")
     require_examples(raw, num_others, 1, "data.num_clients")
     order = rng.permutation(len(raw.y))

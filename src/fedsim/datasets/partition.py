@@ -77,13 +77,15 @@ def require_single_label(raw: RawDataset, partition: str) -> None:
         )
 
 
-def require_examples(raw: RawDataset, num_clients: int, min_examples: int, keys: str) -> None:
-    """Raises `DataError` if there are fewer than `min_examples` per client; its message says to lower `keys`.
-
-    Also if there are no clients, of which a call from Python may ask for any number.
-    """
+def require_clients(num_clients: int) -> None:
+    """Raises `DataError` if there are no clients, of which a call from Python may ask for any number."""
     if not isinstance(num_clients, int | np.integer) or num_clients < 1:
         raise DataError(f"data.num_clients: must be an integer >= 1, got {num_clients!r}")
+
+
+def require_examples(raw: RawDataset, num_clients: int, min_examples: int, keys: str) -> None:
+    """Raises `DataError` if there are fewer than `min_examples` per client; its message says to lower `keys`."""
+    require_clients(num_clients)
     if num_clients * min_examples > len(raw.y):
         raise DataError(
             f"{keys}: must be lower for the {len(raw.y)} training examples of {raw.name}, got {num_clients} clients "

@@ -14,7 +14,6 @@ from fedsim.config.fields import FIXED, settings_of
 from fedsim.config.roles import server_component
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
-from fedsim.core.contracts import Algorithm
 from fedsim.core.corrupt import check_key_order
 from fedsim.core.rule_trace import blank_report
 from fedsim.core.types import FederatedDataset
@@ -26,10 +25,12 @@ from fedsim.engine.padding import FORWARD_SHARE
 from fedsim.engine.plugin_checks import check_plugins
 from fedsim.errors import ConfigError
 
-MIXING = ("nnm", "bucketing", "arc")
-"""Pre-aggregators whose updates depend on several clients."""
-COLLUDING = ("ipm", "alie", "min_max", "min_sum", "mimic", "fang", "optimal_ipm", "optimal_alie", "ascent")
-"""Attacks whose updates depend on those of honest clients."""
+OF_SEVERAL = {
+    "client.algorithm": ("scaffold", "fednova"),
+    "server.pre_aggregators": ("nnm", "bucketing", "arc"),
+    "attack.kind": ("ipm", "alie", "min_max", "min_sum", "mimic", "fang", "optimal_ipm", "optimal_alie", "ascent"),
+}
+"""Components by which a client's data change more than its own update."""
 
 
 def check_group(configs: Sequence[Config], dataset: FederatedDataset, available: int) -> list[str]:
@@ -137,28 +138,27 @@ def check_privacy(configs: Sequence[Config]) -> None:
     `fedsim.runs.privacy` assumes that a client's data change no other client's update, and that all rounds draw from
     the same clients.
     """
-    config, corruption = configs[0], configs[0].corruption
-    private = [c for c in configs if c.section("norm_clipping").get("delta") is not None]
-    if config.server.aggregator != "norm_clipping" or not private:
-        return
-    algorithm = build.method(config)(build.hparams(config), jnp.int32(0)).algorithm
-    has_messages = algorithm.update_server_state is not Algorithm().update_server_state or algorithm.scale is not None
-    used = [
-        ("client.algorithm", [config.client.algorithm] if has_messages else []),
-        ("server.pre_aggregators", [name for name in config.server.pre_aggregators if name in MIXING]),
-        ("attack.kind", [c.attack.kind for c in private if c.has_attack and c.attack.kind in COLLUDING]),
-    ]
-    for key, names in used:
-        if names:
+    for config in configs:
+        server, corruption, attack = config.server, config.corruption, config.attack.kind
+        if server.aggregator != "norm_clipping" or config.section("norm_clipping").get("delta") is None:
+            continue
+        names = {"client.algorithm": [config.client.algorithm], "server.pre_aggregators": server.pre_aggregators}
+        names["attack.kind"] = [attack] if config.has_attack else []
+        used = [(key, name) for key, known in OF_SEVERAL.items() for name in names[key] if name in known]
+        if config.has_attack and attack == "gaussian" and config.section(attack)["center"] == "mean":
+            used.append(("gaussian.center", "mean"))
+        if config.has_attack and attack == "model_replacement" and config.section(attack)["scale"] is None:
+            used.append(("attack.kind", "model_replacement without a scale"))
+        for key, name in used:
             raise ConfigError(
-                f"norm_clipping.delta: must be left out with {key} = {names[0]}, by which a client's data change more "
-                "than its own update; no epsilon is known then"
+                f"norm_clipping.delta: must be left out with {key} = {name}, by which a client's data change more than "
+                "its own update; no epsilon is known then"
             )
-    if corruption.kind == "exclude" and any(c.corruption.start_round or c.corruption.end_round for c in private):
-        raise ConfigError(
-            "norm_clipping.delta: must be left out if clients are excluded in some rounds only; no sampling rate holds "
-            "for all of them"
-        )
+        if corruption.kind == "exclude" and (corruption.start_round or corruption.end_round):
+            raise ConfigError(
+                "norm_clipping.delta: must be left out if clients are excluded with corruption.start_round or "
+                "corruption.end_round; the sampling rate of all rounds is not known then"
+            )
 
 
 def check_model(config: Config, dataset: FederatedDataset, available: int) -> None:

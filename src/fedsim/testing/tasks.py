@@ -195,7 +195,7 @@ def check_task(
     if not is_pair and not isinstance(data, FederatedDataset):
         raise ValueError(f"data: must be a fedsim.FederatedDataset or a pair (x, y), got {type(data).__name__}")
     x, y = map(np.asarray, (data.train.x, data.train.y) if isinstance(data, FederatedDataset) else data)
-    if not 0 < len(x) == len(y):
-        raise ValueError(f"data: x and y must have the same number of examples, got shapes {x.shape} and {y.shape}")
+    if not (x.ndim and y.ndim and 0 < len(x) == len(y)):
+        raise ValueError(f"data: x and y must have examples, equally many, got shapes {x.shape} and {y.shape}")
     num_classes = data.num_classes if isinstance(data, FederatedDataset) else 0
     check(task, Task, CLAUSES, lambda: _Case(task, x, y, num_classes, seed), skip)
