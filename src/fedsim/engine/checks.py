@@ -149,10 +149,10 @@ def check_privacy(configs: Sequence[Config]) -> None:
             used.append(("gaussian.center", "mean"))
         if config.has_attack and attack == "model_replacement" and config.section(attack)["scale"] is None:
             used.append(("attack.kind", "model_replacement without a scale"))
-        for key, name in used:
+        if used:
             raise ConfigError(
-                f"norm_clipping.delta: must be left out with {key} = {name}, by which a client's data change more than "
-                "its own update; no epsilon is known then"
+                f"norm_clipping.delta: must be left out with {' = '.join(used[0])}, by which a client's data change "
+                "more than its own update; no epsilon is known then"
             )
         if corruption.kind == "exclude" and (corruption.start_round or corruption.end_round):
             raise ConfigError(

@@ -221,9 +221,9 @@ def _split(groups: Sequence[Group], available: int) -> list[Hashable]:
     large = _large(servers, server_bytes, available, num_runs) | _large(attacks, attack_bytes, available, num_runs)
     parts: list[Hashable] = []
     for group in groups:
-        config, trace = group.configs[0], build.trace_server(group.configs[0], group.dataset)
+        config = group.configs[0]
         components = server_component(config), attack_component(config)
-        needs_losses = trace.uses_losses and not config.record.losses
+        needs_losses = not config.record.losses and build.trace_server(config, group.dataset).uses_losses
         parts.append((tuple(filter(large.__contains__, components)), needs_losses))
     return parts
 
