@@ -11,21 +11,22 @@ from fedsim import interrupts
 from tests.cli.test_main import SMALL
 
 
-@pytest.mark.parametrize("seconds", [0.2, 1.0])
-def test_the_program_exits_at_once_before_runs_start(seconds, tmp_path):
+@pytest.mark.parametrize("module", ["fedsim.cli.config", "jax", "fedsim.core.simulation"])
+def test_the_program_exits_at_once_before_runs_start(module, tmp_path):
+    """As soon as the module has been imported."""
     config = tmp_path / "small.toml"
     config.write_text(SMALL.replace("num_rounds = 2", "num_rounds = 1000000"))
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedsim", "run", str(config), "--out", str(tmp_path / "out")],
-        stdout=subprocess.PIPE,
+        [sys.executable, "-X", "importtime", "-m", "fedsim", "run", str(config), "--out", str(tmp_path / "out")],
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # the background may ignore it
     )
-    time.sleep(seconds)
-    process.send_signal(signal.SIGINT)
-    _, printed = process.communicate(timeout=60)
-    assert process.returncode == 130
+    with process.stderr as imports:
+        assert any(line.split("|")[-1].strip() == module for line in imports)
+        process.send_signal(signal.SIGINT)
+        printed = imports.read()
+    assert process.wait(timeout=60) == 130
     assert "Traceback" not in printed
     assert printed.splitlines()[-1].startswith("fedsim: interrupted")
 
