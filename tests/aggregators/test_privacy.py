@@ -4,6 +4,7 @@ import math
 import sys
 from decimal import Decimal, localcontext
 from functools import cache
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -114,6 +115,7 @@ def test_epsilon_is_infinite_without_protection():
         ({"client.algorithm": "scaffold"}, "client.algorithm = scaffold"),
         ({"client.algorithm": "fednova"}, "client.algorithm = fednova"),
         ({"server.pre_aggregators": ["clipping", "nnm"]}, "server.pre_aggregators = nnm"),
+        ({"server.pre_aggregators": ["own.py:mix"]}, "server.pre_aggregators = own.py:mix"),
         ({"attack.kind": fedsim.sweep(["inf", "mimic"]), "attack.fraction": 0.2}, "attack.kind = mimic"),
         ({"attack.kind": "gaussian", "gaussian.center": "mean", "attack.fraction": 0.2}, "gaussian.center = mean"),
         ({"attack.kind": "model_replacement", "attack.fraction": 0.2}, "attack.kind = model_replacement without"),
@@ -126,6 +128,7 @@ def test_epsilon_is_infinite_without_protection():
     ],
 )
 def test_no_epsilon_where_a_client_changes_more_than_its_own_update(changes, reason):
+    Path("own.py").write_text("import fedsim.aggregators\n\ndef mix():\n    return fedsim.aggregators.nnm()\n")
     noisy = {"model.name": "logistic", "server.aggregator": "norm_clipping", "norm_clipping.delta": 1e-5}
     plan = lambda: make_plan(
         fedsim.load(noisy | {"norm_clipping.noise_std": 1.0, "corruption.fraction": 0.2} | changes)

@@ -25,12 +25,12 @@ from fedsim.engine.padding import FORWARD_SHARE
 from fedsim.engine.plugin_checks import check_plugins
 from fedsim.errors import ConfigError
 
-OF_SEVERAL = {
-    "client.algorithm": ("scaffold", "fednova"),
-    "server.pre_aggregators": ("nnm", "bucketing", "arc"),
-    "attack.kind": ("ipm", "alie", "min_max", "min_sum", "mimic", "fang", "optimal_ipm", "optimal_alie", "ascent"),
+PRIVATE = {
+    "client.algorithm": ("fedavg", "fedprox", "worker_momentum", "ditto"),
+    "server.pre_aggregators": ("clipping", "zeroing", "quantization", "top_k"),
+    "attack.kind": ("none", "fake_loss", "fake_counts", "sign_flip", "gaussian", "inf", "model_replacement"),
 }
-"""Components by which a client's data change more than its own update."""
+"""Components by which a client's data change its own update only."""
 
 
 def check_group(configs: Sequence[Config], dataset: FederatedDataset, available: int) -> list[str]:
@@ -133,7 +133,7 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
 
 
 def check_privacy(configs: Sequence[Config]) -> None:
-    """Raises `ConfigError` if `norm_clipping.delta` is set, but no epsilon holds.
+    """Raises `ConfigError` if `norm_clipping.delta` is set, but no epsilon is known.
 
     `fedsim.runs.privacy` assumes that a client's data change no other client's update, and that all rounds draw from
     the same clients.
@@ -144,15 +144,15 @@ def check_privacy(configs: Sequence[Config]) -> None:
             continue
         names = {"client.algorithm": [config.client.algorithm], "server.pre_aggregators": server.pre_aggregators}
         names["attack.kind"] = [attack] if config.has_attack else []
-        used = [(key, name) for key, known in OF_SEVERAL.items() for name in names[key] if name in known]
+        used = [(key, name) for key, known in PRIVATE.items() for name in names[key] if name not in known]
         if config.has_attack and attack == "gaussian" and config.section(attack)["center"] == "mean":
             used.append(("gaussian.center", "mean"))
         if config.has_attack and attack == "model_replacement" and config.section(attack)["scale"] is None:
             used.append(("attack.kind", "model_replacement without a scale"))
         if used:
             raise ConfigError(
-                f"norm_clipping.delta: must be left out with {' = '.join(used[0])}, by which a client's data change "
-                "more than its own update; no epsilon is known then"
+                f"norm_clipping.delta: must be left out with {' = '.join(used[0])}, by which a client's data may "
+                "change more than its own update; no epsilon is known then"
             )
         if corruption.kind == "exclude" and (corruption.start_round or corruption.end_round):
             raise ConfigError(
