@@ -36,11 +36,13 @@ import published  # noqa: E402  # a script beside this one
 
 ROWS, ROOT = PAGES / "rows", PAGES.parents[1]
 PAPER, ROBUSTNESS, PUBLISHED = (ROOT / "configs" / name for name in ("paper", "robustness", "published"))
+AUTHORS = PAPER / "authors"
+ABOUT = {ROBUSTNESS: "[Robustness](../robustness.md)", AUTHORS: "[Text and program](../fidelity.md)"}
 DIGEST = "Rows"  # in a picture's metadata: the digest of the rows that it shows
 
 
 class Study(NamedTuple):
-    """A result of the paper, a study of docs/robustness.md, or a table of docs/published.md."""
+    """A result of the paper, a study of docs/robustness.md or docs/fidelity.md, or a table of docs/published.md."""
 
     place: str
     """In the paper; empty: it is none of its results."""
@@ -66,7 +68,7 @@ STUDIES = {
     "limits": Study("Sec. 6", ["corrupted_weight"]),
     "fairness": Study("Sec. 6", (), "last"),
     "bound": Study("Theorem 2, Eq. 6", (), "evaluated"),
-    **{f"{of.name}-{path.stem}": Study("") for of in (ROBUSTNESS, PUBLISHED) for path in sorted(of.glob("*.toml"))},
+    **{f"{of.name}-{path.stem}": Study("") for of in (*ABOUT, PUBLISHED) for path in sorted(of.glob("*.toml"))},
 }
 INTRO = """\
 # The paper's claims
@@ -83,9 +85,9 @@ of fedsim. **{summary}.**
   open otherwise.
 
 All numbers can be computed again from `docs/results/rows` without running anything: `python docs/results/make.py`
-writes this page and those that it links. Earlier versions also measured the presets `medium` and `small` on CIFAR-10,
-FEMNIST and Shakespeare; their rows were not kept, so their pages are gone, and new rows follow as they are completed.
-Tables of other papers are compared on a page of their own: [other people's numbers](published.md).
+writes this page and those that it links. Table 2 at `medium` is not complete on CIFAR-10 and FEMNIST: claims are there
+for the scenarios that were run. Tables of other papers are compared on a page of their own: [other people's
+numbers](published.md).
 """
 
 
@@ -127,7 +129,7 @@ def claims_of(name: str, results: Results) -> list[Claim]:
 
 def config_of(study: str) -> Path:
     """The configuration's file."""
-    folder = next((of for of in (ROBUSTNESS, PUBLISHED) if study.startswith(f"{of.name}-")), PAPER)
+    folder = next((of for of in (*ABOUT, PUBLISHED) if study.startswith(f"{of.name}-")), PAPER)
     return folder / f"{study.removeprefix(f'{folder.name}-')}.toml"
 
 
@@ -138,7 +140,7 @@ def page(name: str, results: Results) -> str:
     config, place = config_of(study), STUDIES[study].place
     command = f"fedsim run {config.relative_to(ROOT)}" + (f" --preset {preset}" if preset else "")
     seeds = sorted({str(seed) for setting in results.settings for _, seed in setting.draws})
-    if not place and len(seeds) > 1:  # otherwise the configuration has the splits
+    if config.parent == ROBUSTNESS and len(seeds) > 1:  # otherwise the configuration has the splits
         command += f" --data.seed seed --sweep.seed {' '.join(seeds)}"
     rounds = sorted({setting.rounds[-1] for setting in results.settings})
     ends = " to ".join(f"{number:,}" for number in dict.fromkeys((rounds[0], rounds[-1])))
@@ -149,7 +151,7 @@ def page(name: str, results: Results) -> str:
     tables += report.accuracy_tables(results) if place else []
     images = [f"![{figure}]({name}-{figure}.png)" for figure in STUDIES[study].figures]
     notes = PAGES / f"{name}.notes.md"
-    about = f"{place or '[Robustness](../robustness.md)'}. {published.description(config)}"
+    about = f"{place or ABOUT[config.parent]}. {published.description(config)}"
     parts = [f"# {name}", about, f"`{command}`: {text} {rows}"]
     parts += [*(report.markdown([table]).strip() for table in tables), *images]
     parts += [notes.read_text(encoding="utf-8").strip()] if notes.exists() else []
