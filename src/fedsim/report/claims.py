@@ -179,7 +179,7 @@ def claims_table(results: Results, claims: Sequence[Claim]) -> Table:
     if all(c.kind == "published" for c in claims):
         margin = "Difference (and in pooled standard deviations)"
     header = ["Claim", "Published", "Measured", margin, "Verdict"]
-    return text_table(f"Claims: {summarize(claims)}", header, rows)
+    return text_table(": ".join(filter(None, ("Claims", summarize(claims)))), header, rows)
 
 
 @lru_cache(maxsize=1)
