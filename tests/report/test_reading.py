@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -134,19 +135,21 @@ def test_a_run_in_two_folders_is_read_from_the_first(tmp_path):
 
 
 def test_folders_of_version_0_3_are_read(tmp_path):
-    """The rows of the introductory example, whole and stopped after ten rounds."""
-    whole = report.load(ROWS / "intro")
-    assert (len(whole.runs), whole.notes, whole.settings[0].rounds[-1]) == (6, (), 100)
-    assert whole.sources[5][1].read_model()["Dense_0/kernel"].shape == (2, 2)
-    shutil.copytree(ROWS / "intro", tmp_path / "cut")
+    """A committed one, whole and stopped after 20 rounds."""
+    whole = report.load(ROWS / "heterogeneity-digits")
+    assert (len(whole.runs), whole.notes, whole.settings[0].rounds[-1]) == (60, (), 2000)
+    shutil.copytree(ROWS / "heterogeneity-digits", tmp_path / "cut")
+    (tmp_path / "cut" / "models").mkdir()
+    np.savez(tmp_path / "cut" / "models" / "00005.npz", kernel=np.ones(2))
     manifest = tmp_path / "cut" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"status":"complete"', '"status":"incomplete"'))
     (tmp_path / "cut" / "parts" / "00000").mkdir(parents=True)
-    rows = pl.read_parquet(tmp_path / "cut" / "rounds.parquet").filter(pl.col("round") <= 10)
-    rows.write_parquet(tmp_path / "cut" / "parts" / "00000" / "00000000-00000010-rounds.parquet")
+    rows = pl.read_parquet(tmp_path / "cut" / "rounds.parquet").filter(pl.col("round") <= 20)
+    rows.write_parquet(tmp_path / "cut" / "parts" / "00000" / "00000000-00000020-rounds.parquet")
     cut = report.load(tmp_path / "cut")
-    assert cut.notes[0].endswith("0 of 6 runs are complete, 6 are shown up to the last evaluation.")
-    assert cut.table.equals(whole.table.filter(pl.col("round") <= 10))
+    assert cut.notes[0].endswith("0 of 60 runs are complete, 60 are shown up to the last evaluation.")
+    assert cut.sources[5][1].read_model()["kernel"].tolist() == [1, 1]
+    assert cut.table.equals(whole.table.filter(pl.col("round") <= 20))
     manifest.write_text(manifest.read_text().replace('"config":"', '"config":"= '))
     with pytest.raises(RunFolderError, match=r"manifest\.json: broken: "):
         report.load(tmp_path / "cut")
