@@ -73,15 +73,9 @@ def test_the_configuration_of_a_page():
 
 def test_kept_rows_show_the_same(tmp_path, monkeypatch):
     """A short run of the introductory example: claims and tables of its folder and of what is kept are equal."""
-    keys = {
-        "seed": 9,
-        "data__seed": 0,
-        "server__num_rounds": 20,
-        "server__eval_every": 10,
-        "server__aggregator": "fedavg",
-    }
+    keys = {"server__num_rounds": 20, "server__eval_every": 10, "server__aggregator": "fedavg"}
     kinds = fedsim.sweep(["none", "flipping"])
-    experiment = fedsim.load(MAKE.PAPER / "intro.toml", **keys, corruption__kind=kinds)
+    experiment = fedsim.load(MAKE.PAPER / "intro.toml", **keys, seed=9, data__seed=0, corruption__kind=kinds)
     result = fedsim.run(experiment, out=tmp_path / "intro", progress=False)
     monkeypatch.setattr(MAKE, "ROWS", tmp_path / "rows")
     monkeypatch.setattr(MAKE, "load", MAKE.load.__wrapped__)

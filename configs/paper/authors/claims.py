@@ -24,16 +24,15 @@ def differences(results: Results) -> list[Claim]:
     for key, (text, program) in VALUES.items():
         for setting in results.settings:
             run = results.runs[setting.runs[0]]
-            if run.get(key) != program:
+            same = {name: value for name, value in run.items() if name not in DRAW}
+            reference = results.find(**same | {key: text}) if run.get(key) == program else None
+            if (numbers := results.difference(setting, reference)) is None:
                 continue
-            same = {name.replace(".", "__"): value for name, value in run.items() if name not in DRAW}
-            numbers = results.difference(setting, results.find(**same | {key.replace(".", "__"): text}))
-            if numbers is not None:
-                others = [(name, of[1]) for name, of in VALUES.items() if name != key and run.get(name) == of[1]]
-                lam = "" if setting.lam is None else f"lambda = {setting.lam:g} M"
-                rule = join(aggregator_name(setting.aggregator), lam, format_values(tuple(others)))
-                threat = setting.scenario.threat._replace(values=())
-                scenario = scenario_name(setting.scenario._replace(threat=threat, data_values=()))
-                title = f"{key} = {program}, not {text}: {rule}, {scenario}"
-                claims.append(Claim(title, measured=format_mean(numbers, "+")))
+            others = tuple((name, of[1]) for name, of in VALUES.items() if name != key and run.get(name) == of[1])
+            lam = "" if setting.lam is None else f"lambda = {setting.lam:g} M"
+            rule = join(aggregator_name(setting.aggregator), lam, format_values(others))
+            threat = setting.scenario.threat._replace(values=())
+            scenario = scenario_name(setting.scenario._replace(threat=threat, data_values=()))
+            title = f"{key} = {program}, not {text}: {rule}, {scenario}"
+            claims.append(Claim(title, measured=format_mean(numbers, "+")))
     return claims
