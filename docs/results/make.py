@@ -139,9 +139,6 @@ def page(name: str, results: Results) -> str:
     preset = name.removeprefix(study).removeprefix("-")
     config, place = config_of(study), STUDIES[study].place
     command = f"fedsim run {config.relative_to(ROOT)}" + (f" --preset {preset}" if preset else "")
-    seeds = sorted({str(seed) for setting in results.settings for _, seed in setting.draws})
-    if config.parent == ROBUSTNESS and len(seeds) > 1:  # otherwise the configuration has the splits
-        command += f" --data.seed seed --sweep.seed {' '.join(seeds)}"
     rounds = sorted({setting.rounds[-1] for setting in results.settings})
     ends = " to ".join(f"{number:,}" for number in dict.fromkeys((rounds[0], rounds[-1])))
     draws = draws_text(setting.draws for setting in results.settings)
