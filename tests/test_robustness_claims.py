@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -12,7 +13,7 @@ from scipy import stats
 import fedsim
 from fedsim import report
 from fedsim.config.components import flatten
-from fedsim.report.claims import call
+from fedsim.report.claims import call, format_mean
 from tests.conftest import load_script
 from tests.docs.pages import ROOT, text_of
 from tests.report.synthetic import make_folder
@@ -86,19 +87,93 @@ def test_parts_that_were_not_run(load, claims):
     assert len(missing) == 4
 
 
-def test_the_page_counts_them_by_kind(claims):
-    text = text_of("docs/robustness.md")
-    assert "34 need an interval over the splits" in text
-    assert "33 are about a mean only" in text
-    assert '4 say "no evidence"' in text
+MAKE, CLAIMS = load_script(ROOT / "docs" / "results" / "make.py"), load_script(CONFIGS / "claims.py")
+NAMES = [name for name in MAKE.names() if name.startswith(("robustness-", "authors-"))]
 
 
-MAKE = load_script(ROOT / "docs" / "results" / "make.py")
+@cache
+def rows(name):
+    return MAKE.load(name)
 
 
-@pytest.mark.parametrize("name", [name for name in MAKE.names() if name.startswith(("robustness-", "authors-"))])
-def test_numbers_of_the_page_are_those_of_the_committed_rows(name):
-    page = text_of("docs/fidelity.md" if name.startswith("authors-") else "docs/robustness.md")
-    for claim in MAKE.claims_of(name, MAKE.load(name)):
-        missing = [number for number in re.split(", | to ", claim.measured) if number not in page]
-        assert not missing, claim.text
+def test_numbers_of_the_pages_are_those_of_the_committed_rows():
+    every = []
+    for name in NAMES:
+        page = text_of("docs/fidelity.md" if name.startswith("authors-") else "docs/robustness.md")
+        claims = MAKE.claims_of(name, rows(name))
+        for claim in claims:
+            missing = [number for number in re.split(", | to ", claim.measured) if number not in page]
+            assert not missing, claim.text
+        every += claims if name.startswith("robustness-") else []
+    text, verdicts = text_of("docs/robustness.md"), Counter(claim.verdict for claim in every)
+    kinds = Counter(claim.kind for claim in every)
+    assert f"{kinds['direction']} need an interval over the splits, and {verdicts['holds']} of them hold" in text
+    assert f'{verdicts["open"]} are "open": the interval contains 0. {verdicts["fails"]} fail.' in text
+    assert f'{kinds["mean"]} are about a mean only ("mean"), and {verdicts["holds (mean only)"]} hold.' in text
+    assert f'{kinds["not above"]} say "no evidence"' in text
+
+
+def shown(header):
+    """The table of the page whose first column has this header: cells by the name in their row."""
+    table = text_of("docs/robustness.md").split(f"\n| {header} |")[1].split("\n\n")[0]
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {name: cells for name, *cells in rows}
+
+
+def rounded(numbers):
+    return format_mean(numbers, digits=1)
+
+
+def study(name):
+    results = rows(f"robustness-{name}")
+    return results, CLAIMS.Study(results)
+
+
+def test_worst_attacks_of_the_page():
+    results, grid = study("grid")
+    alone = [setting for setting in results.settings if setting.attack != "none"]
+    kinds = CLAIMS.attacks(*dict.fromkeys(setting.attack for setting in alone))
+    for name, cells in shown("worst attack").items():
+        rule = re.sub("[ -]", "_", name.split(" (")[0].lower())
+        for share, cell in zip((0.2, 0.3, 0.4), cells, strict=True):
+            values = {"corruption__fraction": share, "server__pre_aggregators": ()}
+            assert cell == rounded(grid.numbers(grid.worst(rule, values, kinds))), (name, share)
+
+
+def test_lambdas_of_the_page():
+    _, lambdas = study("lambda")
+    shares = [
+        {"corruption__kind": kind, "corruption__fraction": share}
+        for kind in ("shuffling", "flipping")
+        for share in (0.2, 0.4, 0.6)
+    ]
+    cells = shown("lambda (in M)")
+    for position, lam in enumerate((0.1, 0.3, 1.0, 3.0, 10.0, 1e4, "auto")):
+        every = [
+            lambdas.accuracy("arfl", {"dirichlet__alpha": alpha, "arfl__lam": lam, **share})
+            for alpha in (0.1, 1.0, 100.0)
+            for share in ({"corruption__fraction": 0.0}, *shares)
+        ]
+        assert cells["mean"][position] == rounded(np.mean(every, axis=0))
+        assert cells["worst setting"][position] == rounded(min(every, key=np.mean))
+
+
+def test_corrupted_data_and_false_updates_of_the_page():
+    _, combined = study("combined")
+    attacks = [
+        {"attack__kind": kind, "attack__fraction": share}
+        for kind in ("optimal_alie", "optimal_ipm")
+        for share in (0.1, 0.2)
+    ]
+    columns = [(kind, share) for kind in ("shuffling", "flipping") for share in (0.3, 0.5)]
+    for name, cells in shown("worst of four").items():
+        rule = re.sub("[ -]", "_", re.split(r", | with | \(", name)[0].lower())
+        from_root = name.endswith("server losses")
+        weighted = from_root or "weights" in name
+        values = {"server__weighting": "arfl" if weighted else None, "data__root_examples": 100 * from_root}
+        rule = "fedavg" if rule == "arfl" and weighted else rule
+        for (kind, share), cell in zip(columns, cells, strict=True):
+            labels = {"corruption__kind": kind, "corruption__fraction": share}
+            numbers = combined.numbers(combined.worst(rule, {**values, **labels}, attacks))
+            low = int((numbers < 20).sum())
+            assert cell == rounded(numbers) + (f" ({low})" if 0 < low < len(numbers) else ""), (name, kind, share)
