@@ -147,15 +147,18 @@ class Results:
         """Whether the units of chance are splits: there are several of them."""
         return len({split for setting in self.settings for split in setting.splits}) > 1
 
+    @cached_property
+    def _keys(self) -> set[str]:
+        return {*schema().fields, *chain.from_iterable(self.runs)}
+
     def find(self, **values: Any) -> Setting | None:
         """The setting whose runs have these values, with dots of keys as two underscores; None: there is none.
 
         Raises `ConfigError` if there are several, or no such key.
         """
         wanted = {key.replace("__", "."): hashable(value) for key, value in values.items()}
-        keys = {*schema().fields, *chain.from_iterable(self.runs)}
-        for key in wanted:
-            if key not in keys and (match := nearest(key, keys, SURE)):  # others may be of plug-ins that were not run
+        for key in wanted.keys() - self._keys:
+            if match := nearest(key, self._keys, SURE):  # others may be of plug-ins that were not run
                 raise ConfigError(f"find: no key is called {key}{did_you_mean(match)}")
         has_all = lambda run: all(run.get(key) == value for key, value in wanted.items())
         matching = [setting for setting in self.settings if has_all(self.runs[setting.runs[0]])]
