@@ -7,9 +7,9 @@ import textwrap
 import pytest
 
 import fedsim
-from fedsim.config.components import settings_for, traced_settings
+from fedsim.config.components import factories, forget_plugins, settings_for, traced_settings
 from fedsim.config.fields import settings_of
-from fedsim.config.registry import find
+from fedsim.config.registry import find, find_plugin
 from fedsim.config.resolve import schema
 from fedsim.config.toml import parse, read
 from fedsim.errors import ConfigError
@@ -245,10 +245,14 @@ def test_plugins_next_to_the_configuration(folder, tmp_path_factory, monkeypatch
 
 
 def test_digests_change_with_the_file(folder):
-    """The digest is that of the imported code, even if the file changes while Python runs."""
+    """The digest is that of the imported code. The file is read again with the next configuration, not before."""
+    (config,) = parse(rule("rules.py:my_rule")).runs()
     before = find("server.aggregator", "rules.py:my_rule")
-    assert find("server.aggregator", "rules.py:my_rule") == before
     (folder / "rules.py").write_text(RULES.replace("tau: Annotated", "theta: Annotated"))
+    assert find("server.aggregator", "rules.py:my_rule") is before
+    assert before in factories(config)
+    assert find_plugin("report.claims", "rules.py:my_rule").digest != before.digest
+    forget_plugins()
     after = find("server.aggregator", "rules.py:my_rule")
     assert after.digest != before.digest
     assert next(field.name for field in settings_of(after)) == "my_rule.theta"
@@ -259,6 +263,7 @@ def test_digests_change_with_the_file(folder):
 def test_modules_that_changed_since_import_are_errors(folder):
     assert find("server.aggregator", "rules:my_rule").digest
     (folder / "rules.py").write_text(RULES + "\n")
+    forget_plugins()
     with pytest.raises(ConfigError, match=r"rules\.py has changed since it was imported"):
         find("server.aggregator", "rules:my_rule")
 

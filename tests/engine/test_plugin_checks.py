@@ -229,6 +229,16 @@ def test_rounds_may_be_skipped(tmp_path):
     assert all(run.is_complete for run in folder.runs())
 
 
+def test_a_run_ends_with_the_code_that_it_began_with(tmp_path):
+    class Edit(fedsim.Callback):
+        def on_start(self, start):
+            (tmp_path / "plugin.py").write_text("def (")
+
+    experiment = {"server__aggregator": "plugin.py:skipping", "server__num_rounds": 4, "seed": fedsim.sweep([0, 1])}
+    folder = run_plan(plan(**experiment), tmp_path / "run", [Edit()])
+    assert all(run.is_complete for run in folder.runs())
+
+
 def test_weights_are_checked_in_every_round(tmp_path):
     with pytest.raises(ConfigError, match=r"must sum to 1.*, got 0\.5 in round 4; fedsim\.testing"):
         run_plan(plan(server__aggregator="plugin.py:fading"), tmp_path / "run")

@@ -59,13 +59,18 @@ def _conditional(named: tuple[Factory, ...]) -> tuple[Field, ...]:
 
 def factories(config: Config) -> tuple[Factory, ...]:
     """The factories of all components of a run."""
-    values = _COMPONENTS(config)
-    return (_find.__wrapped__ if ":" in str(values) else _find)(values)  # a plug-in's file may change
+    return _factories(_COMPONENTS(config))
 
 
 @cache
-def _find(values: tuple[Any, ...]) -> tuple[Factory, ...]:
+def _factories(values: tuple[Any, ...]) -> tuple[Factory, ...]:
     return tuple(find(key, name) for key, name in component_names(dict(zip(KINDS, values, strict=True))))
+
+
+def forget_plugins() -> None:
+    """From now on plug-ins have the code that is in their files now."""
+    find.cache_clear()
+    _factories.cache_clear()
 
 
 _COMPONENTS = attrgetter(*KINDS)

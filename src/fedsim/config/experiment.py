@@ -11,7 +11,7 @@ from fedsim.config.clients import has_clients, lists_names, number_clients
 from fedsim.config.components import component_names, flatten, unmet
 from fedsim.config.fields import DEFAULTS, FIXED
 from fedsim.config.kinds import KINDS
-from fedsim.config.registry import did_you_mean, find
+from fedsim.config.registry import did_you_mean, find, find_plugin
 from fedsim.config.resolve import Schema
 from fedsim.config.roles import NOT_IN_IDS, run_id
 from fedsim.config.schema import NOT_MALICIOUS, Config
@@ -143,7 +143,7 @@ class Experiment:
     def check_claims(self) -> None:
         """Raises `ConfigError` if the function of `claims` does not exist."""
         if self.claims:
-            find("report.claims", bundled.located_plugin(self.claims))
+            find_plugin("report.claims", bundled.located_plugin(self.claims))
 
     def __repr__(self) -> str:
         number = len(self.runs())

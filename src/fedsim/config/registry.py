@@ -39,9 +39,16 @@ class Factory:
     """Digest of the plug-in's file as it was imported."""
 
 
+@cache
 def find(key: str, name: str) -> Factory:
-    """The factory that `name` stands for under `key`. Raises `ConfigError` if there is none."""
-    return _find_plugin(key, name) if ":" in name else _find_built_in(key, name)
+    """The factory that `name` stands for under `key`. Raises `ConfigError` if there is none.
+
+    A plug-in's file is not read again until `components.forget_plugins`, so a run ends with the code it began with.
+    """
+    if ":" in name:
+        return find_plugin(key, name)
+    module, _, function = lookup(key, name, KINDS[key].built_in).partition(":")
+    return Factory(key, name, section_of(key, name), getattr(importlib.import_module(module), function))
 
 
 def split_names(key: str, value: str) -> list[str]:
@@ -49,18 +56,13 @@ def split_names(key: str, value: str) -> list[str]:
     return value.split("+") if key == "corruption.kind" else [value]
 
 
-@cache
-def _find_built_in(key: str, name: str) -> Factory:
-    module, _, function = lookup(key, name, KINDS[key].built_in).partition(":")
-    return Factory(key, name, section_of(key, name), getattr(importlib.import_module(module), function))
-
-
 def section_of(key: str, name: str) -> str:
     """The section of a component's settings: the built-in name with its kind's prefix, or a plug-in's function name."""
     return name.rpartition(":")[2] if ":" in name else f"{KINDS[key].prefix}{name}"
 
 
-def _find_plugin(key: str, name: str) -> Factory:
+def find_plugin(key: str, name: str) -> Factory:
+    """The function `name`, "file.py:function" or "module:function", as its file is now. Raises `ConfigError`."""
     location, _, function = name.rpartition(":")
     module = _import_plugin(key, location)
     make = getattr(module, function, None)

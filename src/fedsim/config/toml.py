@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.config import adversaries, bundled
+from fedsim.config.components import forget_plugins
 from fedsim.config.experiment import Block, Experiment
 from fedsim.config.fields import FIXED, Field
 from fedsim.config.kinds import KINDS
@@ -120,6 +121,7 @@ def parse(
         tables = tomllib.loads(source) if isinstance(source, str) else source
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not valid TOML: {error}") from None
+    forget_plugins()
     named: dict[tuple[str, str], None] = {}
 
     def name_component(key: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from fedsim.config.clients import lists_names
-from fedsim.config.components import distinct_runs, without_effect
+from fedsim.config.components import distinct_runs, forget_plugins, without_effect
 from fedsim.config.experiment import Experiment
 from fedsim.config.roles import data_choice
 from fedsim.config.schema import Config, Settings
@@ -71,6 +71,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     The plan is for the devices of this machine, or for another `machine`. Raises `ConfigError` or `DataError` if a run
     is not possible.
     """
+    forget_plugins()
     runs = experiment.runs()
     experiment.check_claims()
     with factories.plugin_errors(runs):

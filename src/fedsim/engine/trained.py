@@ -7,7 +7,7 @@ from functools import cached_property
 import jax
 import numpy as np
 
-from fedsim.config.components import unflatten
+from fedsim.config.components import forget_plugins, unflatten
 from fedsim.config.schema import Config
 from fedsim.core.types import FederatedDataset, Variables
 from fedsim.engine.data import load_dataset
@@ -74,6 +74,7 @@ def load_model(run: StoredRun, data: FederatedDataset | None = None) -> TrainedM
     arrays that it started with are other ones than in the run.
     """
     arrays = run.read_model()
+    forget_plugins()
     config = unflatten({key: hashable(value) for key, value in run.keys.items()})
     if data is None and run.keys.get("arrays.path") == "":
         raise ConfigError("data: must be the data set in memory that `fedsim.load` got, but is missing")

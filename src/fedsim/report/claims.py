@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedsim.config import bundled
-from fedsim.config.registry import find
+from fedsim.config.registry import find_plugin
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.report.load import load
 from fedsim.report.published import DIFFERS, Comparison, Published, compare_published, mean_of_runs
@@ -212,7 +212,7 @@ def figures(results: Results) -> dict[str, "Figure"]:
     shown: dict[str, Figure] = {}
     for name, named in _named(results):
         try:
-            factory = find("report.claims", bundled.located_plugin(name))
+            factory = find_plugin("report.claims", bundled.located_plugin(name))
             function = getattr(sys.modules[factory.make.__module__], "figures", None)
             drawn = _guarded(name, function, str(factory.file), named) if function is not None else {}
             if not isinstance(drawn, dict) or not all(hasattr(figure, "savefig") for figure in drawn.values()):
@@ -227,7 +227,7 @@ def figures(results: Results) -> dict[str, "Figure"]:
 
 def call(name: str, results: Results) -> list[Claim]:
     """The claims of the function `name`, "file.py:function". Raises `ConfigError`, with its line, if that fails."""
-    function = find("report.claims", bundled.located_plugin(name))
+    function = find_plugin("report.claims", bundled.located_plugin(name))
     claims: Any = _guarded(name, function.make, str(function.file), results)
     if not isinstance(claims, list | tuple) or not all(isinstance(claim, Claim) for claim in claims):
         raise ConfigError(f"report.claims: {name}: must return a list of fedsim.Claim, got {claims!r}"[:200])
