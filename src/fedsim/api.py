@@ -8,23 +8,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsim.core.types import FederatedDataset
+from fedsim.errors import ConfigError, FedsimError, python_options
+from fedsim.runs.callbacks import Callback
+
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
     from matplotlib.figure import Figure
 
     from fedsim.config.experiment import Experiment
-    from fedsim.core.types import FederatedDataset
     from fedsim.engine.trained import TrainedModel
     from fedsim.report import Results
-    from fedsim.runs.callbacks import Callback
     from fedsim.runs.folder import RunFolder, StoredRun
 
 
 def load(
     source: "str | Path | Mapping[str, Any]",
     *,
-    data: "FederatedDataset | None" = None,
+    data: FederatedDataset | None = None,
     preset: str | None = None,
     **overrides: Any,
 ) -> "Experiment":
@@ -46,12 +48,18 @@ def load(
     """
     from fedsim.config import toml
     from fedsim.engine import devices
-    from fedsim.errors import ConfigError
 
     devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
-    changes = {name.replace("__", "."): value for name, value in overrides.items()}
+    given = changes = {name.replace("__", "."): value for name, value in overrides.items()}
+    python_name = lambda key: key.replace(".", "__") if key in given else "data"
     if data is not None:
-        changes = _data_keys(data, changes) | changes
+        if not isinstance(data, FederatedDataset):
+            of = "fedsim.from_arrays or fedsim.from_pandas"
+            raise ConfigError(f"data: must be a data set of {of}, got {type(data).__name__}")
+        for key in ("arrays.path", "data.name"):
+            if key in given:
+                raise ConfigError(f"{key}: must be left out with a data set in memory, got {given[key]!r}")
+        changes = {"data.name": "arrays", "arrays.path": ""} | given
     if not isinstance(source, str | Path | Mapping):
         raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
     if isinstance(source, str) and "\n" in source:
@@ -59,7 +67,6 @@ def load(
             "source: must be a TOML file, or tables in a dict, got text; tomllib.loads makes tables of it"
         )
     config = Path(source) if isinstance(source, str) else source
-    python_name = lambda key: key.replace(".", "__")
     read = lambda changes: toml.read(config, changes, preset, python_name, where="")
     key = "data.partition"
     if data is None or data.num_clients == 1 or key in changes:
@@ -67,26 +74,11 @@ def load(
     experiment = read(changes | {key: "natural"})
     with suppress(ConfigError):  # other keys may be possible with the data's clients only
         configured = read(changes)
-        given = [values[key] for values in (configured.values, *configured.sweep) if key in values]
-        if given not in ([], ["natural"]):
+        partitions = [values[key] for values in (configured.values, *configured.sweep) if key in values]
+        if partitions not in ([], ["natural"]):
             text = f"{key} of the configuration is not used, since the data set has clients; data__partition divides it"
             warnings.warn(text, stacklevel=2)
     return replace(experiment, data=data)
-
-
-def _data_keys(data: "FederatedDataset", changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that a data set in memory determines."""
-    from fedsim.core.types import FederatedDataset
-    from fedsim.errors import ConfigError
-
-    if not isinstance(data, FederatedDataset):
-        raise ConfigError(
-            f"data: must be a data set of fedsim.from_arrays or fedsim.from_pandas, got {type(data).__name__}"
-        )
-    keys = {"data.name": "arrays", "arrays.path": ""}
-    if given := keys.keys() & changes.keys():
-        raise ConfigError(f"{min(given)}: must be left out with a data set in memory, got {changes[min(given)]!r}")
-    return keys
 
 
 def run(
@@ -94,7 +86,7 @@ def run(
     *,
     out: str | Path | None = None,
     progress: bool = True,
-    callbacks: "Sequence[Callback]" = (),
+    callbacks: Sequence[Callback] = (),
     force: bool = False,
     allow_mismatch: bool = False,
 ) -> "Result":
@@ -118,8 +110,6 @@ def run(
     from fedsim import report
     from fedsim.config.experiment import Experiment
     from fedsim.engine import prepare, processes, run_plan
-    from fedsim.errors import ConfigError, FedsimError, python_options
-    from fedsim.runs.callbacks import Callback
     from fedsim.terminal import show_progress
     from fedsim_launcher import find_conflict
 
@@ -205,7 +195,7 @@ class Result:
         completions = [group.read_completion() for group in self.folder.groups()]
         return sum(done.seconds_compiling for done in completions), sum(done.seconds_running for done in completions)
 
-    def model(self, run: int, data: "FederatedDataset | None" = None) -> "TrainedModel":
+    def model(self, run: int, data: FederatedDataset | None = None) -> "TrainedModel":
         """The final model of `runs[run]` with its data; needs `record.models`.
 
         Called with inputs, it returns outputs such as logits: `model(model.dataset.x_test)`. `data` is the data set
@@ -239,7 +229,6 @@ class Result:
         return self.folder.runs()
 
     def _stored_run(self, run: int) -> "StoredRun":
-        from fedsim.errors import ConfigError
 
         if run not in range(-len(self._stored), len(self._stored)):
             raise ConfigError(f"run: must be a position in `runs`, which has {len(self._stored)}, got {run!r}")

@@ -25,8 +25,8 @@ log = logging.getLogger("fedsim")
 
 def make_console(stderr: bool = False) -> Console:
     """A console for tables and lines."""
-    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH)
+    console = Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=WIDTH)
 
 
 def make_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
@@ -57,7 +57,7 @@ class Counter:
             of_all = f" of {total:,}" if total else ""
             self._status.update(f"{activity}{so_far}{of_all}")
         elif activity != self._activity:
-            self._console.print(f"{activity} ...", markup=False)
+            self._console.print(f"{activity} ...")
         self._activity = activity
 
 
@@ -115,7 +115,7 @@ class ProgressBar(Progress):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno > logging.INFO:
-            self._bar.console.print(record.getMessage(), markup=False, highlight=False)
+            self._bar.console.print(record.getMessage())
         else:
             self._bar.update(self._task, description=record.getMessage())
 
@@ -190,4 +190,4 @@ class ProgressLines(Progress):
             size = f"{count(self._num_runs, 'run')}, {count(self._num_rounds, 'round')}"
             self._print(f"{self._path}: {size} in total")
         self._last = time.perf_counter()
-        self._console.print(f"[{self._last - self._started:6.1f} s] {text}", markup=False)
+        self._console.print(f"[{self._last - self._started:6.1f} s] {text}")

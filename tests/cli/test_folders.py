@@ -128,7 +128,7 @@ def test_broken_measurements_are_reported_though_no_report_shows_them(tmp_path):
 def test_show_says_what_settings_lack(tmp_path, capsys):
     """Two of three seeds are complete after four rounds, the third has rows up to the second, and the fourth none."""
     make = lambda rule, seeds, rounds: [synthetic.run(rule, 0.3, s, **{"server.num_rounds": rounds}) for s in seeds]
-    folder = synthetic.make_folder(tmp_path / "run", make("arfl", (0, 1), 10) + make("rfa", (0, 1), 10))
+    folder = synthetic.make_folder(tmp_path / "[run]", make("arfl", (0, 1), 10) + make("rfa", (0, 1), 10))
     for seed in (2, 3):
         (run,) = make("arfl", (seed,), 10)
         index = {"id": f"{seed}", "position": seed, "num_clients": 20}
@@ -138,6 +138,7 @@ def test_show_says_what_settings_lack(tmp_path, capsys):
             group.write_rows(0, 4, {"rounds": rounds})
     assert main(["show", str(folder.path)]) == 0
     text = "".join(capsys.readouterr().out.split())
+    assert "[run]:" in text
     assert "73%,stopped" in text  # 4 x 10 + 4 of 60 rounds
     assert "ARFL│Shuffling30%│10│2of4runs│seed2(has4rounds),seed3(norows)│" in text
     assert "RFA│Shuffling30%│10│2of2runs││" in text

@@ -258,12 +258,6 @@ def test_a_rule_with_wrong_shapes_is_refused(change, message, dataset, data):
             ),
             "attack must be a fedsim.Attack, got function",
         ),
-        (
-            lambda hparams, round: fedsim.Method(
-                fedsim.aggregators.median(), fedsim.client_sgd(hparams), pre_aggregators=fedsim.aggregators.nnm()
-            ),
-            r"pre_aggregators must be a sequence, such as \[aggregators\.nnm\(\)\], got function",
-        ),
     ],
 )
 def test_a_method_with_a_wrong_part_is_refused(method, message, dataset, data):

@@ -155,6 +155,10 @@ def test_texts_are_windows_of_tokens(tmp_path):
     assert raw.y[bob].tolist() == [1, 2, 3, 1, 2]
     assert raw.num_classes == 4
     assert huggingface(0, path=lines(tmp_path), text="line", window=5).client_ids is None
+    unlabeled = {"line": ["a rose"], "label": [-1]}  # a column that is not used
+    kinds = hf.Features(line=hf.Value("string"), label=hf.ClassLabel(names=["a", "b"]))
+    path = save(tmp_path / "unlabeled", hf.Dataset.from_dict(unlabeled, features=kinds))
+    assert huggingface(0, path=path, text="line", window=2).x.size
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match=r"tokenizer\.json: not a tokenizer's file"):
         huggingface(0, path=lines(tmp_path), **settings)

@@ -176,7 +176,10 @@ def test_init_writes_a_configuration_that_runs(tmp_path, capsys):
     names = [f"{client}/{label}/{i}.png" for client in ("H1", "H2") for label in ("cat", "dog") for i in range(5)]
     save(tmp_path / "scans", *names, shape=(40, 30))
     save(tmp_path / "scans", "H1/cat/5.png", "H2/dog/6.png", shape=(90, 80, 3))
-    assert main(["init", "scans.toml", "--data-path", "scans", "--clients", "natural", "--suspect", "none"]) == 0
+    init = ["init", "scans.toml", "--data-path", "scans", "--suspect", "none", "--client"]
+    assert main([*init, "hospital"]) == 2
+    assert "--client: must be left out unless --data-path is a table" in capsys.readouterr().err
+    assert main([*init, "none", "--clients", "natural"]) == 0
     assert "all become 30 x 30" in capsys.readouterr().out
     config = fedsim.load("scans.toml").runs()[0]
     assert (config.model.name, dict(config.settings)["images.size"]) == ("femnist_cnn", 30)

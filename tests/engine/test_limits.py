@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim.aggregators import bucketing, bulyan, dnc, multi_krum, nnm, trimmed_mean
+from fedsim.aggregators import bucketing, bulyan, dnc, fedavg, multi_krum, nnm, trimmed_mean
 from fedsim.cli.main import main
 from fedsim.config.fields import settings_of
 from fedsim.config.registry import built_in_factories
@@ -73,6 +73,8 @@ def test_a_rule_counts_the_rows_that_pre_aggregators_leave():
         make_plan(parse(text + "bucketing.size = 11"))
     with pytest.raises(ConfigError, match=r"^server\.pre_aggregators: .* monna, .* 5 rows .* cohort of 10; leave out"):
         make_plan(parse(text.replace("trimmed_mean", "monna")))
+    with pytest.raises(ConfigError, match=r"not merge clients for arfl, which keeps the loss of each client, got 5"):
+        make_plan(parse(text.replace("trimmed_mean", "arfl")))
 
 
 def test_attackers_copy_one_of_the_clients():
@@ -134,8 +136,8 @@ def test_a_note_on_losses_that_take_longer_than_training():
         ({"aggregator": dnc(num_byzantine=2)}, r"^num_byzantine: .* a cohort of 3 .*got 2"),
         ({"aggregator": multi_krum(num_byzantine=2)}, r"^num_byzantine: .* a cohort of 3 .*got 2"),
         ({"aggregator": multi_krum(num_selected=4)}, r"^num_selected: .* a cohort of 3 .*got 4"),
-        ({"pre_aggregators": [nnm(num_byzantine=2)]}, r"^num_byzantine: .* a cohort of 3 .*got 2"),
-        ({"pre_aggregators": [bucketing(size=4)]}, r"^size: .* a cohort of 3 .*got 4"),
+        ({"aggregator": fedsim.chain(nnm(num_byzantine=2), fedavg())}, r"^num_byzantine: .* a cohort of 3 .*got 2"),
+        ({"aggregator": fedsim.chain(bucketing(size=4), fedavg())}, r"^size: .* a cohort of 3 .*got 4"),
     ],
 )
 def test_from_python_a_number_that_is_no_traced_one_is_refused(options, message):

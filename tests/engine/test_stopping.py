@@ -111,6 +111,13 @@ def test_reports_hold_the_last_row(stopped):
         assert rows.filter(pl.col("round") >= end)["test_loss"].n_unique() == 1
 
 
+def test_runs_that_are_to_get_more_rounds_are_not_called_stopped(tmp_path):
+    folder = run_plan(plan_of(50, server__num_rounds=4), tmp_path / "short")
+    more = load(folder, config=plan_of(50, server__num_rounds=8).experiment)
+    assert more.table["round"].max() == 4
+    assert not any("Stopped" in note for note in more.notes)
+
+
 def test_patience_needs_validation_data():
     with pytest.raises(ConfigError, match=r"server\.patience: needs validation data; set data\.validation_fraction"):
         plan_of(data__validation_fraction=0.0)

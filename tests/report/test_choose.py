@@ -136,6 +136,16 @@ def test_a_clean_scenario_is_chosen_by_itself(tmp_path):
     ]
 
 
+def test_what_was_chosen_is_told_by_lambda(tmp_path):
+    best = {1.0: 0.1, 10.0: 1.0}
+    runs = [run("arfl", seed=0, **{"arfl.lam": lam, KEYS[0]: rate}) for lam in best for rate in (0.1, 1.0)]
+    value = lambda run, t: 0.8 if best[run["arfl.lam"]] == run[KEYS[0]] else 0.6
+    results = report.load(make_folder(tmp_path / "a", runs, value, validation=value))
+    (table,) = report.accuracy_tables(report.choose(results, KEYS[:1]))
+    told = [note for note in table.notes if note.startswith("ARFL")]
+    assert told == [f"ARFL, λ = {lam:g} M: client.learning_rate={rate}." for lam, rate in best.items()]
+
+
 def test_notes_below_differences_and_losses(tmp_path):
     runs = [run(rule, 0.3, seed, **{KEYS[0]: rate}) for rule in ("arfl", "rfa") for rate in RATES for seed in SEEDS]
     loss = lambda run, t: 1 + validation(run, t)

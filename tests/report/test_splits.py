@@ -177,11 +177,15 @@ def test_values_are_chosen_on_other_splits(tmp_path):
 def test_a_setting_without_other_runs_is_left_out_of_a_confirmation(tmp_path):
     attacks = ("ipm", "alie", "min_max")
     config = [*runs_of(("fedavg",), attacks, range(4)), *runs_of(("median",), ("alie",), (2, 3))]
+    config += runs_of(("arfl",), ("alie",), (0, 1))
     results = report.load(make_folder(tmp_path / "a", config, accuracy))
     results = report.confirm(results, *parse("data.seed=2..99999999999"))
     assert {setting.aggregator for setting in results.settings} == {"fedavg"}
     (table,) = report.accuracy_tables(results)
-    assert table.notes == ("Left out, as there are no other runs to choose on: Median, ALIE 30 %.",)
+    assert table.notes == (
+        "Left out, as there are no other runs to choose on: Median, ALIE 30 %.",
+        "Left out, as there are none of these runs: ARFL, ALIE 30 %.",
+    )
     assert results.confirmed == "data.seed 2, 3"  # of 2 to 9
 
 

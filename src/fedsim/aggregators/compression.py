@@ -50,7 +50,9 @@ def quantization(*, bits: Annotated[int, Bounds(ge=2, le=16), "of an element, wi
         rows = ravel_updates(report.updates)
         steps = nonzero(jnp.max(jnp.abs(rows), axis=1, keepdims=True)) / num_levels
         draw = jax.vmap(lambda client_id: jax.random.uniform(jax.random.fold_in(key, client_id), rows.shape[1:]))
-        return send(report, jnp.floor(rows / steps + draw(report.client_ids)) * steps, bits)
+        below = jnp.floor(rows / steps)
+        levels = below + (draw(report.client_ids) >= 1 - (rows / steps - below))
+        return send(report, jnp.clip(levels, -num_levels, num_levels) * steps, bits)  # m / (m / s) may exceed s
 
     return pre_aggregate
 

@@ -37,7 +37,7 @@ def call(options: argparse.Namespace) -> None:
     every, different = numbers[0] | numbers[1], []
     for setting in every:
         first, second = (of.get(setting) for of in numbers)
-        if first != second:
+        if repr(first) != repr(second):  # NaN equals NaN
             change = f"{second.mean - first.mean:+.4g}" if first and second else ""
             different.append((", ".join(setting), _format(first), _format(second), change))
     output = make_console()

@@ -67,6 +67,7 @@ def call(options: argparse.Namespace) -> None:
         raise ConfigError(f"FILE: must end in .toml, got {options.file}")
     if options.file.exists() and not options.force:
         raise ConfigError(f"{options.file}: exists already; add --force to replace it, or choose another name")
+    options.client = "" if options.client == "none" else options.client
     if options.client and options.clients not in (None, NATURAL):
         raise ConfigError(f"--clients {options.clients}: must be left out with --client {options.client}")
     name, folder = toml.default_name(options.file), options.file.parent
@@ -171,9 +172,8 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     is_arrays = any(path.glob("*.npy"))  # rather than in LEAF's format
     is_saved = any((path / name).exists() for name in SAVED)
     pictures = [] if is_saved or is_arrays else list(images.find(path))
-    if any(file.parent != path for file in pictures):
-        return "images", *_read_images(data, pictures)
-    if is_table(path):
+    is_images = any(file.parent != path for file in pictures)
+    if is_table(path) and not is_images:
         label, table = _ask(options, "label", lambda label: _read_table(data, label, options.client or ""))
         if options.client is None and options.clients is None and sys.stdin.isatty():
             column, table = _ask(options, "client", lambda c: table if c == "none" else _read_table(data, label, c))
@@ -185,10 +185,12 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
         label, raw = _ask(options, "label", read)
         return "huggingface", {"path": data, "label": label} | client, canonicalize(raw, needs_test=False)
     for flag in ("label", "client"):
-        if getattr(options, flag) is not None:
+        if getattr(options, flag):
             raise ConfigError(
                 f"--{flag}: must be left out unless --data-path is a table ({', '.join(SUFFIXES)} or Hugging Face)"
             )
+    if is_images:
+        return "images", *_read_images(data, pictures)
     if path.is_dir() and not is_arrays:
         return "leaf", {"path": data}, canonicalize(read_folder(path), needs_test=False)
     if path.exists():

@@ -87,7 +87,7 @@ def _dispatch(arguments: list[str]) -> int:
     rest, overrides = split_overrides(arguments, run.flags()) if arguments[0] in with_keys else (arguments, {})
     options, unknown = _parser().parse_known_args(rest)
     if unknown and options.command == "run":
-        raise no_option(unknown[0], map(option_of, vars(options)))
+        raise no_option(unknown[0], (option_of(name) for name in vars(options) if name != "command"))
     if unknown:
         command = f"fedsim {options.command}"
         renamed = RENAMED.get((options.command, unknown[0].partition("=")[0]))

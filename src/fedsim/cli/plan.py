@@ -43,7 +43,7 @@ def show_plan(plan: Plan, path: Path, force: bool = False, allow_mismatch: bool 
         plan = open_folder(folder, plan, force, allow_mismatch, is_dry=True)
     num_left = len({run for group in plan.groups for run in group.runs if run < num_runs})
     if not plan.groups:
-        make_console().print(f"nothing to run: {path} has all of {count(num_runs, 'run')}", markup=False)
+        make_console().print(f"nothing to run: {path} has all of {count(num_runs, 'run')}")
         return plan
     groups = [(group.configs, group.dataset, group.layout) for group in plan.groups]
     needed, seconds = [group_bytes(*group) for group in groups], [group_seconds(*group) for group in groups]
@@ -106,12 +106,12 @@ def _show(plan: Plan, layouts: Sequence[Layout], columns: Mapping[str, Column], 
     console = make_console()
     console.print(table)
     for family, program in programs.items():
-        console.print(f"program {program}: {family}", markup=False)
+        console.print(f"program {program}: {family}")
     for name in dict.fromkeys(dataset.name for dataset in plan.datasets.values() if not dataset.num_classes):
-        console.print(f"{name}: regression, since its labels are numbers, not classes", markup=False)
+        console.print(f"{name}: regression, since its labels are numbers, not classes")
     groups = f"{count(len(plan.groups), 'group')} and {count(len(programs), 'program')}"
     num_runs = sum(len(group.runs) for group in plan.groups)
-    console.print(f"{count(num_runs, 'run')} in {groups}, {summary}", markup=False)
+    console.print(f"{count(num_runs, 'run')} in {groups}, {summary}")
 
 
 def _try(target: targets.Target, compute: Callable[[], Value]) -> Value | None:

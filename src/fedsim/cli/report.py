@@ -151,7 +151,7 @@ def show(parts: Iterable["Sequence[Table]"], written: Sequence[Path]) -> None:
     for tables in parts:
         console.print(report.terminal(tables))
     for path in written:
-        console.print(f"{path}{' (and .pdf)' if path.suffix == '.png' else ''}", markup=False)
+        console.print(f"{path}{' (and .pdf)' if path.suffix == '.png' else ''}")
 
 
 def _text(tables: "Sequence[Table]", options: argparse.Namespace) -> str:

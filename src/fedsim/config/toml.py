@@ -58,7 +58,7 @@ def read(
                 return str(other) == message
             return False
 
-        causes = [option(key) for key in changes if not fails(key)]
+        causes = list(dict.fromkeys(option(key) for key in changes if not fails(key)))
         is_of_preset = preset and not message.startswith(PRESET) and not fails(PRESET)
         causes += [f"{option(PRESET)} {preset}"] if is_of_preset else []
         place = f"{file}{' with ' * bool(causes)}{' and '.join(causes)}".strip()

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from fedsim.core.chain import observe_losses, run_rule
-from fedsim.core.contracts import Aggregator, Attack, AttackContext
+from fedsim.core.chain import Chain, observe_losses, run_rule
+from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.method import Method, MethodFunction
 from fedsim.core.rule_trace import RuleTrace
 from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, Variables
@@ -29,17 +29,6 @@ class Branch(NamedTuple):
     """[] int32, position of the attack."""
 
 
-class SwitchedMethod(Method):
-    """A `Method` whose attack and whole server, its `aggregator`, are chosen inside the program."""
-
-    __slots__ = ()
-
-    @property
-    def server(self) -> Aggregator:
-        """The server of the branch."""
-        return self.aggregator
-
-
 @dataclass(frozen=True)
 class MethodFamily:
     """Methods that differ in pre-aggregators, rule and attack only, as one `MethodFunction`; static.
@@ -50,7 +39,7 @@ class MethodFamily:
 
     base: MethodFunction
     """Builds everything else of a round."""
-    servers: Sequence[Callable[[HParams], Aggregator]]
+    servers: Sequence[Callable[[HParams], Chain]]
     """Builds each of the servers."""
     traces: Sequence[RuleTrace]
     """What tracing each of the servers shows."""
@@ -59,12 +48,11 @@ class MethodFamily:
     branch: Branch = field(default_factory=Branch)
     """Which of them."""
 
-    def __call__(self, hparams: HParams, round: Array) -> SwitchedMethod:
+    def __call__(self, hparams: HParams, round: Array) -> Method:
         """The method of the round, with the server and the attack of the branch."""
         server = _switch_servers([make(hparams) for make in self.servers], self.branch.server, self.trace.info)
         attack = _switch_attacks([make(hparams) for make in self.attacks], self.branch.attack)
-        base = self.base(hparams, round)
-        return SwitchedMethod(*base._replace(aggregator=server, attack=attack, pre_aggregators=(), weighting=None))
+        return self.base(hparams, round)._replace(aggregator=server, attack=attack)
 
     @property
     def trace(self) -> RuleTrace:
@@ -86,9 +74,7 @@ def info_name(position: int, name: str) -> str:
     return f"{position}/{name}"
 
 
-def _switch_servers(
-    servers: Sequence[Aggregator], index: ArrayLike, info: dict[str, jax.ShapeDtypeStruct]
-) -> Aggregator:
+def _switch_servers(servers: Sequence[Chain], index: ArrayLike, info: dict[str, jax.ShapeDtypeStruct]) -> Chain:
     """The server at `index`, with the `info` of all; its state is a tuple with a slot for each of `servers`."""
 
     def init(variables: Variables, num_examples: Array, losses: Array) -> PyTree:
@@ -114,7 +100,7 @@ def _switch_servers(
         return tuple(server.client_weights(slot) for server, slot in zip(servers, state, strict=True))
 
     uses_root = any(server.measure is not None for server in servers)
-    return Aggregator(init, aggregate, client_weights, observe, (lambda root, report: root) if uses_root else None)
+    return Chain(init, aggregate, client_weights, observe, (lambda root, report: root) if uses_root else None)
 
 
 def _switch_attacks(attacks: Sequence[Attack], index: ArrayLike) -> Attack:

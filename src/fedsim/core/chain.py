@@ -25,7 +25,13 @@ class ChainKeys(NamedTuple):
     """[] of the last rule; those that give weights take `fold_in(1)`, `fold_in(2)` and so on."""
 
 
-def chain(*stages: Stage) -> Aggregator:
+class Chain(Aggregator):
+    """A rule whose `aggregate` also takes `ChainKeys`."""
+
+    __slots__ = ()
+
+
+def chain(*stages: Stage) -> Chain:
     """The rule that applies `stages` in order: pre-aggregators, rules that give weights, and last a rule.
 
     A pre-aggregator changes the report or mixes its rows. The weights of a rule before the last one take the place of
@@ -85,7 +91,7 @@ def chain(*stages: Stage) -> Aggregator:
 
     uses_losses = any(rule.observe_losses is not None for rule in rules)
     uses_root = any(rule.measure is not None for rule in rules)
-    return Aggregator(
+    return Chain(
         init,
         aggregate,
         client_weights,

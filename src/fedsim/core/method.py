@@ -1,13 +1,12 @@
 """A `Method` is everything of a round that is built inside the trace, so that all of it may use traced numbers."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import optax
 
 from fedsim.core import require
-from fedsim.core.chain import chain
-from fedsim.core.contracts import Aggregator, Algorithm, Attack, ClientOptimizer, PreAggregator
+from fedsim.core.chain import Chain, chain
+from fedsim.core.contracts import Aggregator, Algorithm, Attack, ClientOptimizer
 from fedsim.core.types import Array, HParams
 
 
@@ -34,13 +33,6 @@ def client_sgd(hparams: HParams, clip: float | None = None) -> ClientOptimizer:
     return ClientOptimizer(transformation, hparams.learning_rate, hparams.momentum)
 
 
-def join_server(
-    aggregator: Aggregator, pre_aggregators: Sequence[PreAggregator], weighting: Aggregator | None
-) -> Aggregator:
-    """These parts of a `Method` as one rule."""
-    return chain(*([] if weighting is None else [weighting]), *pre_aggregators, aggregator)
-
-
 class Method(NamedTuple):
     """Training, attack and aggregation of one round.
 
@@ -52,25 +44,20 @@ class Method(NamedTuple):
     """
 
     aggregator: Aggregator
-    """The server's rule."""
+    """The server's rule, which may be a `chain` with pre-aggregators."""
     client_optimizer: ClientOptimizer
     """Steps of local training."""
     algorithm: Algorithm = plain_sgd()
     """Local training."""
     attack: Attack = Attack()
     """What malicious clients report."""
-    pre_aggregators: Sequence[PreAggregator] = ()
-    """Stages before the rule, in order."""
     server_optimizer: optax.GradientTransformation = optax.sgd(1.0)
     """Steps on minus the aggregate; the default is averaging."""
-    weighting: Aggregator | None = None
-    """A rule whose weights take the place of the clients' examples in the pre-aggregators and in `aggregator`; None:
-    there is none. Clients to which it gives no weight are left out, as if they had not answered."""
 
     @property
-    def server(self) -> Aggregator:
-        """The weighting, the pre-aggregators and the rule as one rule."""
-        return join_server(self.aggregator, self.pre_aggregators, self.weighting)
+    def server(self) -> Chain:
+        """The rule as a chain."""
+        return self.aggregator if isinstance(self.aggregator, Chain) else chain(self.aggregator)
 
 
 def check_method(method: Any) -> None:
@@ -86,9 +73,6 @@ def check_method(method: Any) -> None:
         is_bare = expected is ClientOptimizer and isinstance(part, optax.GradientTransformation)
         remedy = "; use fedsim.ClientOptimizer(transformation, learning_rate)" if is_bare else ""
         require.instance(part, expected, f"method: {name}", remedy)
-    if not isinstance(method.pre_aggregators, Sequence):
-        got = type(method.pre_aggregators).__name__
-        raise AssertionError(f"method: pre_aggregators must be a sequence, such as [aggregators.nnm()], got {got}")
 
 
 class MethodFunction(Protocol):

@@ -7,6 +7,7 @@ Heterogeneous Data", JMLR 26(27), 2025, and their program (`pengj97/LPA`, ByrdLa
 import jax
 import jax.numpy as jnp
 
+from fedsim.core.client import lockstep_max
 from fedsim.core.contracts import Task
 from fedsim.core.corrupt import Corruption, example_owners, require_classes
 from fedsim.core.types import Array, ClientData, DataSpec, Metrics, PyTree, Variables
@@ -49,7 +50,8 @@ def choose_labels(task: Task, spec: DataSpec) -> Task:
 
     def metrics(variables: Variables, x: Array, y: Array, mask: Array) -> Metrics:
         keep = lambda variables, x, y: y  # test labels are never FURTHEST
-        labels = jax.lax.cond(jnp.any(y == FURTHEST), choose, keep, variables, x, y)
+        # One condition for all clients and runs in lockstep: `vmap` would compute both branches.
+        labels = jax.lax.cond(lockstep_max(jnp.any(y == FURTHEST)), choose, keep, variables, x, y)
         return task.metrics(variables, x, labels, mask)
 
     bind = task.bind

@@ -156,7 +156,7 @@ def _documents(name: str, split: str, rows: Any, text: str, client: str) -> dict
     """The texts of each client, one after another; of a client without a name if `client` is empty."""
     from fedsim.datasets.columns import clients, texts_of
 
-    table = _table(name, {split: rows})
+    table = _table(name, {split: rows}, [column for column in rows.column_names if column not in (text, client)])
     texts = texts_of(f"{name}: split {split}", table, text)
     if not client:
         return {"": "\n".join(texts)}

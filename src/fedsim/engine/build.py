@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import jax
 import optax
@@ -11,10 +10,11 @@ from fedsim.config.components import traced_settings
 from fedsim.config.roles import server_component, takes_rounds
 from fedsim.config.schema import Config
 from fedsim.core import require
+from fedsim.core.chain import Chain, chain
 from fedsim.core.contracts import Aggregator, Algorithm, Attack, ClientOptimizer, Task
 from fedsim.core.corrupt import Corruption, mix
 from fedsim.core.layerwise import layerwise
-from fedsim.core.method import Method, MethodFunction, client_sgd, join_server
+from fedsim.core.method import Method, MethodFunction, client_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.rule_trace import RuleTrace, trace_rule
 from fedsim.core.simulation import Simulation
@@ -67,10 +67,14 @@ def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
     return scheduled
 
 
-def server(config: Config) -> Callable[[HParams], Aggregator]:
-    """Builds the run's weighting, pre-aggregators and rule as one rule, inside the trace."""
-    make_parts = _server_parts(config)
-    return lambda hparams: join_server(**make_parts(hparams))
+def server(config: Config) -> Callable[[HParams], Chain]:
+    """Builds the chain of the run's weighting, pre-aggregators and rule, inside the trace."""
+    server = config.server
+    stages = [_build_rule(config, "server.weighting", server.weighting)] if server.weighting else []
+    stages += [factories.build_traced(config, "server.pre_aggregators", name) for name in server.pre_aggregators]
+    rule = _build_rule(config, "server.aggregator", server.aggregator)
+    last = (lambda hparams: layerwise(rule(hparams))) if server.layerwise else rule
+    return lambda hparams: chain(*(make(hparams) for make in [*stages, last]))
 
 
 @cached_by_program(server_component)
@@ -78,19 +82,6 @@ def trace_server(config: Config, dataset: FederatedDataset) -> RuleTrace:
     """What tracing the server of a run shows."""
     rule = server(config)(hparams(config))
     return trace_rule(rule, model_shapes(config, dataset), dataset.num_clients, config.server.cohort_size)
-
-
-def _server_parts(config: Config) -> Callable[[HParams], dict[str, Any]]:
-    """Builds the run's weighting, pre-aggregators and rule, by their names in `Method`."""
-    rule = _build_rule(config, "server.aggregator", config.server.aggregator)
-    name = config.server.weighting
-    weighting = _build_rule(config, "server.weighting", name) if name else lambda hparams: None
-    mixing = [factories.build_traced(config, "server.pre_aggregators", name) for name in config.server.pre_aggregators]
-    return lambda hparams: {
-        "weighting": weighting(hparams),
-        "pre_aggregators": [make(hparams) for make in mixing],
-        "aggregator": layerwise(rule(hparams)) if config.server.layerwise else rule(hparams),
-    }
 
 
 def attack(config: Config) -> Callable[[HParams], Attack]:
@@ -121,18 +112,18 @@ def has_own_models(config: Config) -> bool:
 
 def method(config: Config) -> MethodFunction:
     """Training, attack and aggregation of a round."""
-    make_parts, make_attack, local_optimizer = _server_parts(config), attack(config), client_optimizer(config)
+    make_server, make_attack, local_optimizer = server(config), attack(config), client_optimizer(config)
     algorithm = factories.build_traced(config, "client.algorithm", config.client.algorithm)
     optimizer, scheduled = factories.build_traced(config, "server.optimizer", config.server.optimizer), schedule(config)
 
     def make(hparams: HParams, round: Array) -> Method:
         hparams = scheduled(hparams, round)
         return Method(
+            aggregator=make_server(hparams),
             client_optimizer=local_optimizer(hparams),
             algorithm=algorithm(hparams),
             attack=make_attack(hparams),
             server_optimizer=optimizer(hparams, hparams.server_learning_rate),
-            **make_parts(hparams),
         )
 
     return make

@@ -31,6 +31,12 @@ PRIVATE = {
     "attack.kind": ("none", "fake_loss", "fake_counts", "sign_flip", "gaussian", "inf", "model_replacement"),
 }
 """Components by which a client's data change its own update only."""
+NEED_ALL_ROWS = {
+    "arfl": "which keeps the loss of each client",
+    "foolsgold": "which sums the updates of each client",
+    "monna": "whose trusted client needs a row of its own",
+}
+"""Rules that identify clients by their ids, and why pre-aggregators must leave each a row."""
 
 
 def check_group(configs: Sequence[Config], dataset: FederatedDataset, available: int) -> list[str]:
@@ -109,9 +115,8 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
         raise ConfigError(
             f'client.optimizer: must be "sgd" for {algorithm}, whose formulas hold for SGD only, got "{optimizer}"'
         )
-    rules = (method.aggregator, config.server.aggregator), (method.weighting, config.server.weighting)
-    for rule, name in rules:
-        if dataset.root is None and rule is not None and rule.measure is not None:
+    for key, name in (("server.aggregator", config.server.aggregator), ("server.weighting", config.server.weighting)):
+        if name and dataset.root is None and factories.build(config, key, name).measure is not None:
             raise ConfigError(
                 f"data.root_examples: must be at least 1 for {name}, which needs a clean root data set, got 0; use 100,"
                 " for example"
@@ -205,7 +210,7 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
     """Checks settings that count clients against the cohort, in the runs of a group.
 
     Returns notes about values for which a rule's authors guarantee nothing. Raises `ConfigError` if a value is beyond a
-    limit that the rule requires, or if pre-aggregators merge clients of MoNNA.
+    limit that the rule requires, or if pre-aggregators merge the clients of a rule that identifies them by their ids.
     """
     config = configs[0]
     cohort_size = num_rows = config.server.cohort_size
@@ -229,9 +234,9 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
                 notes[str(error)] = None
         if key == "server.pre_aggregators":
             num_rows = _count_rows(config, dataset, name, num_rows)
-    if config.server.aggregator == "monna" and num_rows < cohort_size:
+    if (reason := NEED_ALL_ROWS.get(config.server.aggregator)) and num_rows < cohort_size:
         raise ConfigError(
-            "server.pre_aggregators: must not merge clients for monna, whose trusted client needs a row of its own, "
+            f"server.pre_aggregators: must not merge clients for {config.server.aggregator}, {reason}, "
             f"got {num_rows} rows of a cohort of {cohort_size}; leave out {', '.join(config.server.pre_aggregators)}"
         )
     return list(notes)

@@ -67,8 +67,9 @@ def check_environment(path: Path, known: Sequence[GroupFolder], current: dict[st
     accepted = [before for group in known for before in group.record.environments]
     if not accepted or current in accepted:
         return
-    before = accepted[-1]
-    if all(other["source"] != current["source"] for other in accepted):
+    same_code = [before for before in accepted if before["source"] == current["source"]]
+    before = (same_code or accepted)[-1]
+    if not same_code:
         changed = [f"fedsim/{name}" for name, *_ in find_differences(before["source"], current["source"])]
         to = "compute missing ones" if is_pending else "show its rows"
         raise RunFolderError(

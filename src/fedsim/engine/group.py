@@ -114,8 +114,9 @@ class GroupRun:
         return completed == self._config.server.num_rounds or not self._stopping.is_active.any()
 
     def _count_completed(self, completed: int) -> int:
-        """The rounds of the plan that are complete when the runs of this group have completed so many."""
-        return self._num_completed + completed * self._num_runs
+        """The rounds of the plan that are complete, or not needed, when this group's runs have completed so many."""
+        rounds = self._config.server.num_rounds if self._is_last(completed) else completed
+        return self._num_completed + rounds * self._num_runs
 
     def _evaluate(self, completed: int, records: RoundRecord | None) -> None:
         """Measures the models after `completed` rounds; callbacks get the rows since the last evaluation."""

@@ -58,10 +58,8 @@ class RunFunctions:
     def init(self, shared: SharedInputs, inputs: RunInputs, losses: Array | None = None) -> SimulationState:
         """The states [S] before the first round; `losses` [S, N] are given if data are streamed."""
 
-        def init_run(args: tuple[RunInputs, Array | None], shared: SharedInputs) -> SimulationState:
-            run, losses = args
-            simulation = self._bind(shared)
-            return simulation.init(run.key, run.data(shared), run.hparams, losses)
+        def init_run(run: RunInputs, losses: Array | None, shared: SharedInputs) -> SimulationState:
+            return self._bind(shared).init(run.key, run.data(shared), run.hparams, losses)
 
         return self.map(init_run, (inputs, losses), shared)
 
@@ -74,11 +72,10 @@ class RunFunctions:
         """
 
         def run_rounds(
-            args: tuple[SimulationState, RunInputs, Array | None], shared: SharedInputs, common: Array | None
+            state: SimulationState, run: RunInputs, own: Array | None, shared: SharedInputs, common: Array | None
         ) -> tuple[SimulationState, RoundRecord]:
-            state, run, own = args
-            simulation, data, number = self._bind(shared), run.data(shared), common if own is None else own
-            return simulation.run_rounds(state, data, run.hparams, self.max_rounds, number)
+            number = common if own is None else own
+            return self._bind(shared).run_rounds(state, run.data(shared), run.hparams, self.max_rounds, number)
 
         own, common = (num_rounds, None) if num_rounds.ndim else (None, num_rounds)
         return self.map(run_rounds, (states, inputs, own), shared, common)
@@ -89,9 +86,8 @@ class RunFunctions:
         """What is measured of the models [S]."""
 
         def measure_run(
-            args: tuple[SimulationState, HParams, Array | None], frozen: PyTree, data: EvaluationData
+            state: SimulationState, hparams: HParams, trigger_id: Array | None, frozen: PyTree, data: EvaluationData
         ) -> Measured:
-            state, hparams, trigger_id = args
             task, variables = self.simulation.bind(frozen).task, state.variables
             if data.clients is None:
                 metrics = evaluate(task, variables, data.x, data.y)
@@ -115,9 +111,8 @@ class RunFunctions:
         """Metrics [S, N] of each client's own model on its test examples."""
 
         def measure_run(
-            args: tuple[SimulationState, RunInputs], shared: SharedInputs, evaluation: EvaluationData
+            state: SimulationState, run: RunInputs, shared: SharedInputs, evaluation: EvaluationData
         ) -> Metrics:
-            state, run = args
             assert evaluation.clients is not None
             test = by_client(evaluation.x, evaluation.y, evaluation.clients, shared.train.num_examples.shape[0])
             return self._bind(shared).personal_metrics(state, run.data(shared), run.hparams, test, self.local_steps)
@@ -127,11 +122,11 @@ class RunFunctions:
     def _bind(self, shared: SharedInputs) -> Simulation:
         return self.simulation.bind(shared.frozen, shared.root, shared.branch, shared.state_rows)
 
-    def map(self, fn: Callable[..., PyTree], runs: PyTree, *shared: PyTree) -> PyTree:
-        """`fn(run, *shared)` over the leading axis [S] of `runs`, on all devices."""
+    def map(self, fn: Callable[..., PyTree], runs: tuple[PyTree, ...], *shared: PyTree) -> PyTree:
+        """`fn(*run, *shared)` over the leading axis [S] of all `runs`, on all devices."""
 
-        def map_local(runs: PyTree, *shared: PyTree) -> PyTree:
-            return jax.vmap(lambda run: fn(run, *shared))(runs)
+        def map_local(runs: tuple[PyTree, ...], *shared: PyTree) -> PyTree:
+            return jax.vmap(lambda run: fn(*run, *shared))(runs)
 
         if self.mesh is None:
             return map_local(runs, *shared)

@@ -17,6 +17,7 @@ from fedsim.report.keys import SETTING_KEYS
 from fedsim.report.metric import Metric
 from fedsim.report.names import SweptValues, aggregator_name, format_values, join
 from fedsim.report.results import Choice, Results, Selection
+from fedsim.report.rows import row_names
 from fedsim.report.settings import Scenario, Setting, rows_of
 from fedsim.runs.sweep import lam_key, varying_keys
 
@@ -111,9 +112,9 @@ def selection_notes(selection: Selection, data: str, metric: Metric) -> tuple[st
     """What was chosen and how, as lines below a table of a data set."""
     choices = [choice for choice in selection.choices if choice.setting.data == data]
     by_rule: dict[str, dict[str, list[str]]] = {}  # of each rule, by the values: where
+    names = row_names([choice.setting for choice in choices])
     for choice in choices:
-        setting = choice.setting
-        rule = join(aggregator_name(setting.aggregator), format_values(setting.swept_values))
+        rule = join(names[choice.setting], format_values(choice.setting.values_of("data")))
         by_rule.setdefault(rule, {}).setdefault(format_values(choice.values), []).append(choice.where_name)
     lines = [f"{rule}: {_chosen_text(by_values)}." for rule, by_values in by_rule.items() if any(by_values)]
     optimism = [choice.optimism for choice in choices if choice.values and np.isfinite(choice.optimism)]

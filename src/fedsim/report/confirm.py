@@ -34,23 +34,25 @@ def parse(text: str) -> tuple[str, Sequence[int]]:
 def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
     """The runs in which `key`, "data.seed" or "seed", has one of `values`; the others are for choosing.
 
-    Settings without other runs are left out, with a note. Raises `ConfigError` if there are no runs of either kind.
+    Settings that lack runs of either kind are left out, with a note. Raises `ConfigError` if none is left.
     """
     position = ("data.seed", "seed").index(key)
     is_wanted = lambda draw: draw[position] in values
-    shown, left_out = [], []
+    shown = []
+    lacks_others: list[str] = []
+    lacks_these: list[str] = []
     names = row_names(results.settings)
     for setting in results.settings:
-        num_wanted = sum(map(is_wanted, setting.draws))
-        if num_wanted == len(setting.draws):
-            left_out.append(f"{names[setting]}, {scenario_name(setting.scenario)}")
-        elif num_wanted:
+        if len(shares := set(map(is_wanted, setting.draws))) == 2:
             shown.append(setting.select(is_wanted))
+        else:
+            name = f"{names[setting]}, {scenario_name(setting.scenario)}"
+            (lacks_others if True in shares else lacks_these).append(name)
     if not shown:
-        which = f"no others to choose on; run other values of {key}, too" if left_out else "none of these"
+        which = f"no others to choose on; run other values of {key}, too" if lacks_others else "none of these"
         raise ConfigError(f"--confirm: must be some of the runs, but there are {which}")
-    note = [f"Left out, as there are no other runs to choose on: {'; '.join(left_out)}."] if left_out else []
-    notes = (*results.notes, *note)
+    left_out = {"no other runs to choose on": lacks_others, "none of these runs": lacks_these}
+    notes = *results.notes, *(f"Left out, as there are {why}: {'; '.join(of)}." for why, of in left_out.items() if of)
     present = sorted({draw[position] for setting in shown for draw in setting.draws})
     table = rows_of(results.table, shown)
     explored = table.filter(~col(key).is_in(present))

@@ -139,7 +139,7 @@ def _hold_stopped(table: pl.DataFrame, runs: Sequence[StoredRun]) -> tuple[pl.Da
     for position, end in last.select("run", "round").iter_rows():
         run = runs[position]
         every, total = run.keys["server.eval_every"], run.keys[NUM_ROUNDS]
-        if end < total and is_complete[run.group]:
+        if end < min(total, run.group.num_rounds) and is_complete[run.group]:
             stopped[position] = end
             later += [(position, round_) for round_ in (*range(end + every, total, every), total)]
     pairs = pl.DataFrame(later, {name: table.schema[name] for name in ("run", "round")}, orient="row")

@@ -60,46 +60,37 @@ def _needs_device(configs: Sequence[Config]) -> str:
 
 
 def with_buffers(layout: Layout, configs: Sequence[Config], dataset: FederatedDataset, machine: Machine) -> Layout:
-    """The layout of a group whose data stay on the host."""
-    fit = configs, dataset, layout.run_width, machine.memory
-    return replace(layout, buffer_examples=buffer_examples(*fit), buffer_clients=buffer_clients(*fit))
+    """The layout of a group whose data stay on the host: buffers for what a chunk needs, if that is little.
 
-
-def buffer_examples(configs: Sequence[Config], dataset: FederatedDataset, run_width: int, available: int) -> int:
-    """Examples of a buffer for the cohorts of `run_width` runs: what a chunk needs, if that is little.
-
-    It holds any cohorts of a single round, however large.
+    They hold any cohorts of a single round, however large. Raises `ConfigError` if an algorithm's states of all clients
+    do not fit on the host's disk.
     """
     server, sizes = configs[0].server, -np.sort(-np.asarray(dataset.train.num_examples, np.int64))
-    largest = int(sizes[: server.cohort_size * run_width].sum())
-    num_draws = server.max_rounds * min(run_width, len({config.seed for config in configs}))
+    most = BUFFER_SHARE * machine.memory
+    in_round = server.cohort_size * layout.run_width
+    num_draws = server.max_rounds * min(layout.run_width, len({config.seed for config in configs}))
     share = 1 - (1 - server.cohort_size / len(sizes)) ** num_draws  # of the clients that are drawn
-    num_copies = dict.fromkeys(changed_fields(configs), run_width)
+    num_copies = dict.fromkeys(changed_fields(configs), layout.run_width)
     example_bytes = sum(getattr(dataset.train, name)[:1].nbytes * (1 + num_copies.get(name, 0)) for name in ("x", "y"))
-    target = min(SPARE * share * sizes.sum(), BUFFER_SHARE * available / example_bytes)
-    return int(min(sizes.sum(), max(largest, target)))
+    target = min(SPARE * share * sizes.sum(), most / example_bytes)
+    examples = int(min(sizes.sum(), max(sizes[:in_round].sum(), target)))
+    clients = 0
+    if state_bytes := client_state_bytes(configs[0], dataset):
+        _check_disk(configs, dataset.num_clients, state_bytes)
+        target = int(most / (state_bytes * layout.run_width))
+        clients = min(dataset.num_clients, max(in_round, min(target, in_round * server.max_rounds)))
+    return replace(layout, buffer_examples=examples, buffer_clients=clients)
 
 
-def buffer_clients(configs: Sequence[Config], dataset: FederatedDataset, run_width: int, available: int) -> int:
-    """Clients whose states are on a device at a time; 0 if the algorithm keeps none.
-
-    Raises `ConfigError` if the states of all clients do not fit on the host's disk.
-    """
-    state_bytes = client_state_bytes(configs[0], dataset)
-    needed, folder = len(configs) * dataset.num_clients * state_bytes, tempfile.gettempdir()
+def _check_disk(configs: Sequence[Config], num_clients: int, state_bytes: int) -> None:
+    needed, folder = len(configs) * num_clients * state_bytes, tempfile.gettempdir()
     if needed > (free := shutil.disk_usage(folder).free):
         num_runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
         raise ConfigError(
             f"client.algorithm: {configs[0].client.algorithm} keeps {memory.gibibytes(needed)} of states for "
-            f"{dataset.num_clients:,} clients in {num_runs}, and {memory.gibibytes(free)} are free in {folder}; use "
+            f"{num_clients:,} clients in {num_runs}, and {memory.gibibytes(free)} are free in {folder}; use "
             "fewer clients, fewer runs or a smaller model, or set TMPDIR"
         )
-    if not state_bytes:
-        return 0
-    server = configs[0].server
-    largest = server.cohort_size * run_width
-    target = int(BUFFER_SHARE * available / (state_bytes * run_width))
-    return min(dataset.num_clients, max(largest, min(target, largest * server.max_rounds)))
 
 
 def placement_notes(config: Config, dataset: FederatedDataset, layout: Layout, machine: Machine) -> list[str]:

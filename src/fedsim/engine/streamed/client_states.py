@@ -2,14 +2,11 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
 
 import jax
 import numpy as np
 
 from fedsim.core.types import PyTree
-
-T = TypeVar("T")
 
 
 class ClientStates:
@@ -40,10 +37,9 @@ class ClientStates:
         """The states [B, U, ...] of `client_ids`, with zeros after them."""
 
         def gather(shape: jax.ShapeDtypeStruct, states: np.ndarray) -> np.ndarray:
-            rows = np.empty(shape.shape, shape.dtype)
-            for runs, ids in _by_device(len(rows), client_ids):
-                rows[runs, : len(ids)] = states[runs, ids]
-                rows[runs, len(ids) :] = 0
+            rows = np.zeros(shape.shape, shape.dtype)
+            for ids, of_device, kept in _by_device(client_ids, rows, states):
+                of_device[:, : len(ids)] = kept[:, ids]
             return rows
 
         return jax.tree.map(gather, self._shapes, self._states)
@@ -52,8 +48,8 @@ class ClientStates:
         """Keeps the states [B, U, ...] of `client_ids`, which have trained."""
 
         def scatter(states: np.ndarray, rows: np.ndarray) -> None:
-            for runs, ids in _by_device(len(rows), client_ids):
-                states[runs, ids] = rows[runs, : len(ids)]
+            for ids, of_device, kept in _by_device(client_ids, rows, states):
+                kept[:, ids] = of_device[:, : len(ids)]
 
         jax.tree.map(scatter, self._states, states)
         self._has_trained[np.concatenate(client_ids)] = True
@@ -76,8 +72,6 @@ class ClientStates:
         jax.tree.map(put, self._states, saved)
 
 
-def _by_device(num_runs: int, items: Sequence[T]) -> Iterator[tuple[slice, T]]:
-    """The runs of each device, and its item."""
-    size = num_runs // len(items)
-    for device, item in enumerate(items):
-        yield slice(device * size, (device + 1) * size), item
+def _by_device(client_ids: Sequence[np.ndarray], *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """The ids of each device, and views of its runs in `arrays` [B, ...]."""
+    return zip(client_ids, *(np.split(a, len(client_ids)) for a in arrays), strict=True)
