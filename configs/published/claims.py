@@ -5,14 +5,16 @@ from a configuration's own in any key are listed with that key, and without a pu
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 import fedsim
 from fedsim import Claim
-from fedsim.report.cells import cells, curves
+from fedsim.report.cells import cells
 from fedsim.report.final import Final
 from fedsim.report.keys import Run
 from fedsim.report.names import aggregator_name
@@ -253,3 +255,10 @@ def _rank(numbers: Numbers) -> float:
 def _after(results: Results, setting: Setting, rounds: int, column: str = "test_accuracy") -> Numbers:
     """Each run's accuracy, or another share, (percent) after a number of rounds."""
     return results.per_unit(setting, [100 * curve[rounds] for curve in curves(results, setting, column)])
+
+
+def curves(results: Results, setting: Setting, column: str = "test_accuracy") -> list[dict[int, float]]:
+    """What each run of the setting recorded in a column of `Results.table`, by round; NaN for null."""
+    rows = results.table.select("run", "round", pl.col(column).fill_null(math.nan))
+    rows = rows.filter(pl.col("run").is_in(setting.runs)).sort("round")
+    return [dict(rows.filter(pl.col("run") == run).drop("run").iter_rows()) for run in setting.runs]

@@ -11,7 +11,7 @@ import pytest
 from fedsim.config.registry import find
 from fedsim.core.task import classification
 from fedsim.core.types import DataSpec, Variables
-from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN, LeNet5, Logistic, ResNet18
+from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN, LeNet5, ResNet18
 from fedsim.models.recurrent import LSTM
 
 KEY = jax.random.key(0)
@@ -31,8 +31,8 @@ KEY = jax.random.key(0)
         # Layer by layer: 5x5 kernels and biases, then dense layers on 16 maps of 5x5.
         (LeNet5(), np.zeros((28, 28, 1), np.uint8), 6 * 26 + 16 * 151 + 120 * 401 + 84 * 121 + 10 * 85),
         (LeNet5(), np.zeros((32, 32, 3), np.uint8), 6 * 76 + 16 * 151 + 120 * 401 + 84 * 121 + 10 * 85),
-        (Logistic(10), np.zeros((28, 28, 1), np.uint8), 785 * 10),
-        (Logistic(3), np.zeros(5, np.float32), 6 * 3),
+        (MLP(10, ()), np.zeros((28, 28, 1), np.uint8), 785 * 10),
+        (MLP(3, ()), np.zeros(5, np.float32), 6 * 3),
         # The usual count for CIFAR-10 with batch normalization, which has as many parameters.
         (ResNet18(), np.zeros((32, 32, 3), np.uint8), 11_173_962),
     ],
@@ -83,7 +83,7 @@ def test_resnet18_equals_the_reference():
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("module", [ResNet18(width=4), LeNet5(), Logistic(10)])
+@pytest.mark.parametrize("module", [ResNet18(width=4), LeNet5(), MLP(10, ())])
 def test_compute_dtype_follows_parameters_and_inputs(module):
     x = jnp.zeros((2, 12, 12, 3), jnp.bfloat16)
     params = jax.eval_shape(module.init, KEY, x)

@@ -137,7 +137,8 @@ def test_the_pooled_deviation_is_that_of_the_two_sample_t_test():
     claim = Claim("Median", ours, unit="points", kind="published", reference=(mean, std, num_runs))
     t = ttest_ind_from_stats(ours.mean(), ours.std(ddof=1), len(ours), mean, std, num_runs).statistic
     pooled = (ours.mean() - mean) / (t * np.sqrt(1 / len(ours) + 1 / num_runs))
-    np.testing.assert_allclose(claim.comparison[:2], (ours.mean() - mean, pooled))
+    difference = ours.mean() - mean
+    assert claim.comparison.difference == f"{difference:+.2f} points, {difference / pooled:+.1f} sd"
     assert (claim.published, claim.measured) == ("64.27 ± 3.70", f"{ours.mean():.2f} ± {ours.std(ddof=1):.2f}")
     assert Claim("", [30.0], unit="nats", kind="published", reference=(29.0, 0.1)).verdict == "differs"  # not points
     assert summarize([claim, Claim("", [1], kind="published")]) == "1 of 1 published numbers agree or are near"

@@ -12,8 +12,9 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedsim.datasets import archives, idx
+from fedsim.datasets import archives
 from fedsim.datasets.download import Download
+from fedsim.datasets.mnist import read_labeled_images
 from fedsim.datasets.prepared import load
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
@@ -57,7 +58,7 @@ def read(name: str, source: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     splits = {}
     for split in ("train", "test"):
         names = [f"emnist-{name}-{split}-{kind}-ubyte" for kind in ("images-idx3", "labels-idx1")]
-        images, labels = idx.read_labeled_images(source, files, *names)
+        images, labels = read_labeled_images(source, files, *names)
         labels = labels - (name == "letters")  # which start from 1
         if set(labels.tolist()) != set(range(len(LABELS[name]))):
             raise DataError(f"{source}: {names[1]} must have the {len(LABELS[name])} classes of {name}")

@@ -5,11 +5,13 @@ H. Xiao, K. Rasul, R. Vollgraf: "Fashion-MNIST: a Novel Image Dataset for Benchm
 2017, https://arxiv.org/abs/1708.07747. URLs and digests are those of tensorflow-datasets.
 """
 
+import math
+import struct
 from pathlib import Path
 
 import numpy as np
 
-from fedsim.datasets import archives, idx
+from fedsim.datasets import archives
 from fedsim.datasets.download import Download
 from fedsim.datasets.prepared import load
 from fedsim.datasets.raw import RawDataset
@@ -73,7 +75,7 @@ def read(name: str, source: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     missing or broken, or the class sizes are not the official ones.
     """
     files = archives.list_files(source, "*.zip", "raw")
-    splits = {split: idx.read_labeled_images(source, files, *names) for split, names in FILES.items()}
+    splits = {split: read_labeled_images(source, files, *names) for split, names in FILES.items()}
     for split, (_, labels) in splits.items():
         sizes = tuple(np.bincount(labels, minlength=10).tolist())
         if sizes != CLASS_SIZES[name][split]:
@@ -81,3 +83,49 @@ def read(name: str, source: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
                 f"{source}: not {name}: must have {CLASS_SIZES[name][split]} {split} images by class, got {sizes}"
             )
     return splits
+
+
+def decode_idx(content: bytes) -> np.ndarray:
+    """The uint8 array in `content`, in the IDX format of MNIST's files.
+
+    That is two zero bytes, a byte for the type (8: unsigned bytes), one for the number of axes, a big-endian int32 for
+    the length of each axis, then the values. Raises `ValueError` if it is not such a file of bytes, or truncated.
+    """
+    if len(content) < 4 or content[:2] != b"\0\0":
+        raise ValueError("not an IDX file")
+    dtype, num_axes = content[2:4]
+    start = 4 + 4 * num_axes
+    if dtype != 8 or len(content) < start:
+        raise ValueError("truncated IDX file, or not of bytes")
+    shape = struct.unpack(f">{num_axes}I", content[4:start])
+    if len(content) - start != math.prod(shape):
+        raise ValueError(
+            f"truncated or altered: must have {math.prod(shape)} bytes for {shape}, got {len(content) - start}"
+        )
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def read_labeled_images(
+    source: Path, files: archives.Files, images_name: str, labels_name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Images [M, 28, 28, 1] uint8 and labels [M] int32 from two `files` of `source`, which may be gzipped.
+
+    Raises `DataError` if a file is missing or broken, or the shapes differ.
+    """
+    images, labels = (_read_array(source, files, name) for name in (images_name, labels_name))
+    if images.shape[1:] != (28, 28) or labels.ndim != 1:
+        raise DataError(
+            f"{source}: must have images [M, 28, 28] and labels [M], got {images.shape} in {images_name} and "
+            f"{labels.shape} in {labels_name}"
+        )
+    if len(images) != len(labels):
+        raise DataError(f"{source}: {len(images)} images in {images_name}, but {len(labels)} labels in {labels_name}")
+    return images[..., None], labels.astype(np.int32)
+
+
+def _read_array(source: Path, files: archives.Files, name: str) -> np.ndarray:
+    file_name, content = archives.read_file(source, files, (name, f"{name}.gz"), f"{name}, gzipped or not")
+    try:
+        return decode_idx(content)
+    except ValueError as error:
+        raise DataError(f"{source}: {file_name} is broken: {error}") from None

@@ -37,12 +37,6 @@ def mlp(
     return MLP(spec.num_outputs, hidden_sizes, dropout_rate)
 
 
-class Logistic(MLP):
-    """An `MLP` without hidden layers: a dense layer on the flattened input."""
-
-    hidden_sizes: Sequence[int] = ()
-
-
-def logistic(spec: DataSpec) -> Logistic:
-    """The regression for data like `spec`; its loss is convex."""
-    return Logistic(spec.num_outputs)
+def logistic(spec: DataSpec) -> MLP:
+    """An `MLP` without hidden layers, the regression for data like `spec`; its loss is convex."""
+    return MLP(spec.num_outputs, ())

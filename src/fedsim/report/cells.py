@@ -1,10 +1,7 @@
 """Settings as the cells of a published table, and their curves."""
 
-import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
-
-import polars as pl
 
 from fedsim.config.components import flatten
 from fedsim.config.roles import NOT_IN_IDS
@@ -37,10 +34,3 @@ def cells(
         others = [f"{key} = {run[key]}" for key in min(different, key=len)]
         rounds = [] if setting.rounds[-1] in num_rounds else [f"after {setting.rounds[-1]} rounds"]
         yield ", ".join([name(run, setting), *others, *rounds]), setting
-
-
-def curves(results: Results, setting: Setting, column: str = "test_accuracy") -> list[dict[int, float]]:
-    """What each run of the setting recorded in a column of `Results.table`, by round; NaN for null."""
-    rows = results.table.select("run", "round", pl.col(column).fill_null(math.nan))
-    rows = rows.filter(pl.col("run").is_in(setting.runs)).sort("round")
-    return [dict(rows.filter(pl.col("run") == run).drop("run").iter_rows()) for run in setting.runs]

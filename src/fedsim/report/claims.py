@@ -121,7 +121,7 @@ class Claim:
     def margin(self, over: str) -> str:
         """For example "+22.66 ± 3.10 points", or "4 of 5 splits", where `over` is "split" or "seed"."""
         if self.kind == "published":
-            return str(self.comparison or "")
+            return "" if self.comparison is None else self.comparison.difference
         if self.kind == "yes or no":
             return ", ".join(_format_share(values, over) for values in self.numbers)
         texts = [format_mean(values, "+") for values in sorted(self.numbers, key=np.mean)]

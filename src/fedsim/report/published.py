@@ -1,6 +1,5 @@
 """A published number beside runs: the difference in pooled standard deviations, and a verdict."""
 
-import math
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -38,47 +37,34 @@ class Published(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A difference from a published number, measured minus published."""
+    """A published number beside runs."""
 
-    difference: float  # NaN: a run has diverged
-    pooled: float | None  # standard deviation; None: neither is known
-    unit: str
-    rounding: float = 0.0  # of the published number
-
-    def __str__(self) -> str:
-        """For example "-0.36 points, -1.4 sd"; no number of standard deviations where none is known, or all are 0."""
-        if math.isnan(self.difference):
-            return "diverged"
-        in_std = f", {self.difference / self.pooled:+.1f} sd" if self.pooled else ""
-        return f"{self.difference:+.2f} {self.unit}".strip() + in_std
-
-    @property
-    def verdict(self) -> str:
-        """Agrees: within 2 pooled standard deviations; near: within 4, or within 2 points; else differs.
-
-        Without any standard deviation nothing agrees: the points alone decide. The distance is that from the nearest
-        number that is published so when rounded.
-        """
-        distance = abs(self.difference) - self.rounding - 1e-9
-        is_within = lambda number: self.pooled is not None and distance <= number * self.pooled
-        if is_within(MAX_AGREES):
-            return AGREES
-        return NEAR if is_within(MAX_NEAR) or (self.unit == "points" and distance <= MAX_NEAR_POINTS) else DIFFERS
+    difference: str
+    """Measured minus published, for example "-0.36 points, -1.4 sd"; without sd where none is known, or all are 0."""
+    verdict: str
+    """Agrees: within 2 pooled standard deviations; near: within 4, or within 2 points; else differs."""
 
 
 def compare_published(values: np.ndarray, published: Published, unit: str) -> Comparison:
     """Compares `values` [P] of runs, by the variances that are known, weighted by their numbers of runs less one.
 
-    If one is not finite, its run has diverged, and nothing can agree.
+    Without any standard deviation nothing agrees: the points alone decide. The distance is that from the nearest number
+    that is published so when rounded. If a value is not finite, its run has diverged, and nothing can agree.
     """
     if not np.isfinite(values).all():
-        return Comparison(math.nan, None, unit)
+        return Comparison("diverged", DIFFERS)
     ours, num_runs = mean_of_runs(values), published.num_runs or len(values)
     known = [(len(values) - 1, ours.std)] if ours.std is not None else []
     known += [(max(num_runs - 1, 1), published.std)] if published.std is not None else []
     weights, stds = np.asarray(known, float).reshape(-1, 2).T
     pooled = float(np.sqrt(np.average(stds**2, weights=weights))) if known else None
-    return Comparison(ours.mean - published.mean, pooled, unit, published.rounding)
+    difference = ours.mean - published.mean
+    distance = abs(difference) - published.rounding - 1e-9
+    is_within = lambda number: pooled is not None and distance <= number * pooled
+    is_near = is_within(MAX_NEAR) or (unit == "points" and distance <= MAX_NEAR_POINTS)
+    in_std = f", {difference / pooled:+.1f} sd" if pooled else ""
+    verdict = AGREES if is_within(MAX_AGREES) else NEAR if is_near else DIFFERS
+    return Comparison(f"{difference:+.2f} {unit}".strip() + in_std, verdict)
 
 
 def mean_of_runs(values: np.ndarray) -> Published:

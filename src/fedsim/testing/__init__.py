@@ -6,22 +6,11 @@ the common update of identical clients. `CLAUSES` in each file has their names. 
 of a known rule, pre-aggregator or attack with cases that others have published, and with the built-in one.
 """
 
-from fedsim.testing.aggregators import check_aggregator
-from fedsim.testing.algorithms import check_algorithm
-from fedsim.testing.attacks import check_attack
-from fedsim.testing.conformance import check_conformance
-from fedsim.testing.corruptions import check_corruption
-from fedsim.testing.datasets import check_dataset
-from fedsim.testing.pre_aggregators import check_pre_aggregator
-from fedsim.testing.tasks import check_task
-
-__all__ = [
-    "check_aggregator",
-    "check_algorithm",
-    "check_attack",
-    "check_conformance",
-    "check_corruption",
-    "check_dataset",
-    "check_pre_aggregator",
-    "check_task",
-]
+from fedsim.testing.aggregators import check_aggregator as check_aggregator
+from fedsim.testing.algorithms import check_algorithm as check_algorithm
+from fedsim.testing.attacks import check_attack as check_attack
+from fedsim.testing.conformance import check_conformance as check_conformance
+from fedsim.testing.corruptions import check_corruption as check_corruption
+from fedsim.testing.datasets import check_dataset as check_dataset
+from fedsim.testing.pre_aggregators import check_pre_aggregator as check_pre_aggregator
+from fedsim.testing.tasks import check_task as check_task
