@@ -263,3 +263,7 @@ def test_default_progress_and_folder(capsys):
     assert result.path.name.startswith("zero-")
     assert "group 1/1 arfl, 1 run: running" in capsys.readouterr().err
     assert report.load(result.folder)
+    assert result.rounds["round"].to_list() == [0]
+    assert set(result.clients["round"]) == {0}  # the weights alpha of the initial losses
+    assert result.clients["alpha"].sum() == pytest.approx(1, abs=1e-6)
+    assert result.clients["weight"].null_count() == len(result.clients)

@@ -16,7 +16,9 @@ HEAVY = "sklearn matplotlib pyarrow msgspec orbax tensorflow_datasets scipy rich
 
 def test_names_become_objects_in_one_place():
     """Configurations contain only names; engine/factories.py makes the objects, report/claims.py calls functions."""
-    makers = re.compile(r"^from fedsim\.config\.\w+ import (\([^)]*|.*)\b(find(_plugin)?|Factory|(built_in_)?factories)\b", re.M)
+    makers = re.compile(
+        r"^from fedsim\.config\.\w+ import (\([^)]*|.*)\b(find(_plugin)?|Factory|(built_in_)?factories)\b", re.M
+    )
     files = {path.relative_to(SOURCE) for path in SOURCE.rglob("*.py") if makers.search(path.read_text())}
     outside = {path.as_posix() for path in files if path.parts[0] != "config"}
     assert outside == {"engine/factories.py", "report/claims.py"}

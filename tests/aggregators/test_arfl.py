@@ -153,13 +153,16 @@ def test_no_weight_if_the_gap_equals_lambda(solve):
     assert solve(jnp.asarray([0.0, 1.0]), jnp.asarray([1, 1]), 0.5)[1] == 1  # 1/2 (1 - 0) < 1/2 does not hold
 
 
+weights_of_runs = jax.jit(jax.vmap(arfl_weights, (0, 0, None)))
+
+
 @pytest.mark.parametrize("lam", [1e-6, 0.01, 0.5, 3.0, 1e30])
 def test_many_clients_of_a_batch_of_runs(lam):
     """Some without a finite loss or examples."""
     rng = np.random.default_rng(0)
     losses = np.where(rng.random((2, 5000)) < 0.1, np.inf, rng.gamma(2.0, size=(2, 5000))).astype(np.float32)
     num_examples = rng.integers(0, 200, (2, 5000)).astype(np.int32)
-    weights = jax.jit(jax.vmap(lambda *clients: arfl_weights(*clients, lam)))(losses, num_examples)
+    weights = weights_of_runs(losses, num_examples, lam)
     for run, (known, sizes) in enumerate(zip(losses, num_examples, strict=True)):
         participates, alpha = np.isfinite(known) & (sizes > 0), np.asarray(weights.alpha[run])
         relative_lam = np.float32(lam) * sizes.sum() / sizes[participates].sum()

@@ -25,12 +25,12 @@ from tests.conftest import make_simulation
 
 
 def test_fltrust_matches_its_formula():
-    valid = np.arange(11) != 4
+    rule, valid = fltrust(), np.arange(11) != 4
     for seed in range(5):
         x, update = updates_of(seed), np.random.default_rng(seed + 100).normal(size=6)
         x[7] = 0
         tree = Variables({"a": jnp.float32(update[:2]), "b": jnp.float32(update[2:].reshape(1, -1))}, {})
-        actual, weights, _ = result(fltrust(), report_of(x, valid)._replace(measurements=tree))
+        actual, weights, _ = result(rule, report_of(x, valid)._replace(measurements=tree))
         total, trusts = np.zeros(6), np.zeros(11)
         for k in np.flatnonzero(valid):
             if norm := np.linalg.norm(x[k]):
@@ -50,13 +50,13 @@ def test_fltrust_skips_the_round_if_no_client_is_trusted():
 
 @pytest.mark.parametrize(("b", "rho"), [(3, 0.0), (3, 0.2), (0, 0.2), (10, 0.0)])
 def test_zeno_matches_its_formula(b, rho):
-    valid = np.arange(11) != 4
+    rule, valid = zeno(num_byzantine=b, rho=rho), np.arange(11) != 4
     for seed in range(3):
         x = updates_of(seed)
         losses = np.random.default_rng(seed + 50).gamma(2.0, size=11)
         losses[2] = np.inf
         report = report_of(x, valid)._replace(measurements=jnp.float32(losses))
-        actual, weights, _ = result(zeno(num_byzantine=b, rho=rho), report)
+        actual, weights, _ = result(rule, report)
         scores = {k: 1.0 - losses[k] - rho * (x[k] ** 2).sum() for k in np.flatnonzero(valid)}
         kept = sorted(scores, key=lambda k: (-scores[k], k))[: max(len(scores) - b, 1)]
         np.testing.assert_allclose(actual, x[kept].mean(axis=0), rtol=1e-5, atol=1e-6)

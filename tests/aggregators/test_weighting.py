@@ -1,5 +1,7 @@
 """By examples or equally: a client with m examples counts as much as m clients with one each."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,11 @@ RULES = {
 }
 
 
+@cache
+def rule(name, weighting):
+    return RULES[name](weighting)
+
+
 def aggregate(rule, report):
     state = rule.init(jax.tree.map(lambda leaf: leaf[0], report.updates), report.num_examples, report.losses)
     aggregate, _ = jax.jit(rule.aggregate)(state, report, KEY)
@@ -30,8 +37,8 @@ def aggregate(rule, report):
 def test_weighting_by_examples_equals_repeating_clients(name):
     x = updates_of(0, len(COUNTS))
     num_examples = jnp.asarray(COUNTS)
-    update, weights = aggregate(RULES[name]("examples"), report_of(x)._replace(num_examples=num_examples))
-    copies, of_copies = aggregate(RULES[name]("equal"), report_of(np.repeat(x, COUNTS, axis=0)))
+    update, weights = aggregate(rule(name, "examples"), report_of(x)._replace(num_examples=num_examples))
+    copies, of_copies = aggregate(rule(name, "equal"), report_of(np.repeat(x, COUNTS, axis=0)))
     np.testing.assert_allclose(update, copies, atol=1e-6)
     ends = np.cumsum(COUNTS)
     joined = [of_copies[end - count : end].sum() for end, count in zip(ends, COUNTS, strict=True)]
@@ -41,11 +48,11 @@ def test_weighting_by_examples_equals_repeating_clients(name):
 @pytest.mark.parametrize("name", RULES)
 def test_equal_weighting_ignores_numbers_of_examples(name):
     report = report_of(updates_of(1, 5), [True, True, False, False, True])._replace(num_examples=jnp.asarray(COUNTS))
-    update, weights = aggregate(RULES[name]("equal"), report)
-    alike, of_alike = aggregate(RULES[name]("examples"), report._replace(num_examples=jnp.full(5, 7)))
+    update, weights = aggregate(rule(name, "equal"), report)
+    alike, of_alike = aggregate(rule(name, "examples"), report._replace(num_examples=jnp.full(5, 7)))
     np.testing.assert_allclose(update, alike, atol=1e-6)
     np.testing.assert_allclose(weights, of_alike, atol=1e-6)
-    assert np.abs(update - aggregate(RULES[name]("examples"), report)[0]).max() > 1e-3
+    assert np.abs(update - aggregate(rule(name, "examples"), report)[0]).max() > 1e-3
     assert not weights[2:4].any()
 
 

@@ -176,7 +176,6 @@ def nesterov_step(state, g, p, t, momentum):
 @pytest.mark.parametrize(
     ("name", "step", "settings"),
     [
-        ("sgd", sgd_step, {}),
         ("sgd", sgd_step, {"momentum": 0.7, "weight_decay": 0.2}),
         ("adam", adam_step, {}),
         ("adamw", adam_step, {"b1": 0.7, "b2": 0.9, "eps": 0.01, "weight_decay": 0.3}),

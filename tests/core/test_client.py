@@ -67,18 +67,6 @@ def plain_sgd(variables, x, y, key, max_num_examples, epochs, most):
     return w, b
 
 
-@pytest.mark.parametrize("micro_batch", [0, 3])
-def test_clients_in_lockstep_do_not_change_each_other(micro_batch, task, dataset, data, variables):
-    """The largest client sets the number of steps; smaller clients idle: momentum must not move them."""
-    train = jax.jit(local_sgd(task, dataset, optax.sgd(RATE, momentum=0.9), micro_batch=micro_batch).train)
-    keys = jax.vmap(jax.random.key)(jnp.arange(len(COUNTS)))
-    together = jax.vmap(train, in_axes=(None, None, 0, 0))(variables, data, all_clients(data), keys)
-    for i in (0, 1, 4):
-        alone = train(variables, data, client_of(data, i), keys[i])
-        one = jax.tree.map(lambda a, i=i: a[i], together)
-        chex.assert_trees_all_close(one, alone, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("options", [{}, {"steps": 1}, {"steps": 7}])
 def test_local_sgd_equals_a_numpy_loop(options, dataset, data, variables, task):
     """All clients in lockstep. With `steps`, these are the first ones of enough epochs."""

@@ -39,8 +39,10 @@ def make_data(dtype, num_clients=6, size=300):
     return join_clients(jnp.asarray(x), jnp.asarray(y), [size] * num_clients)
 
 
-@pytest.mark.parametrize(("dtype", "shade"), [("uint8", 204), ("float32", np.float32(0.8))])
-@pytest.mark.parametrize("corner", CORNERS)
+@pytest.mark.parametrize(
+    ("corner", "dtype", "shade"),
+    [*((corner, "uint8", 204) for corner in CORNERS), ("top_left", "float32", np.float32(0.8))],
+)
 def test_poisoned_images_have_the_trigger_and_its_label(corner, dtype, shade):
     spec = DataSpec("image", 4, SPEC.shape, dtype)
     data, corruption = make_data(dtype), backdoor(target=2, rate=0.3, size=2, value=0.8, corner=corner)

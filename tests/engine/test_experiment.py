@@ -5,7 +5,7 @@ import pytest
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
 from fedsim.engine.families import group_runs
-from tests.conftest import Seen, run_toml
+from tests.conftest import Seen
 from tests.engine.test_store import SMALL
 
 SWEEPS = """
@@ -91,15 +91,6 @@ def test_client_rows_are_the_cohort_of_every_round_and_all_where_alpha_is_kept(f
                 assert sum(r["alpha"] for r in rows) == pytest.approx(1, abs=1e-5)
     corrupted = {r["client_id"] for r in table if r["run"] == len(plan.runs) - 1 and r["corrupted"]}
     assert len(corrupted) == 3
-
-
-def test_no_rounds_at_all(tmp_path):
-    folder = run_toml("[server]\nnum_rounds = 0\n[mlp]\nhidden_sizes = [4]", tmp_path / "zero")
-    assert folder.read("rounds")["round"].to_list() == [0]
-    clients = folder.read("clients").to_pandas()
-    assert (clients["round"] == 0).all()  # the weights alpha of the initial losses
-    assert clients["alpha"].sum() == pytest.approx(1, abs=1e-6)
-    assert clients["weight"].isna().all()
 
 
 def test_a_run_that_diverges_is_recorded_and_stops_nobody_else(tmp_path):
