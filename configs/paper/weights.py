@@ -303,8 +303,8 @@ def bound(results: Results) -> list[Claim]:
         ("The objective of Eq. 6 is lower at the end than at the start", "Sec. 4.4: alternating minimization"),
     )
     settings = _arfl_over_lambda(results)
-    by_lam = {lam: [compute_terms(h, lam) for h in read_histories(results, s)] for lam, s in settings.items()}
-    sweep = list(zip(*by_lam.values(), strict=False))  # by draw
+    by_lam = {lam: [compute_terms(history, lam) for history in of_lam] for lam, of_lam in _sweep(results).items()}
+    sweep = list(zip(*by_lam.values(), strict=True))  # by draw
     runs = [terms for of_draw in sweep for terms in of_draw]
     if not runs or min(len(terms.objective) for terms in runs) < 2:
         is_partial = any(run["record.clients"] == "evaluated" for run in results.runs)
@@ -312,7 +312,7 @@ def bound(results: Results) -> list[Claim]:
         return [Claim(text, published=published, measured=measured) for text, published in texts]
     num_rounds, num_agreeing = sum(len(t.objective) for t in runs), sum(int(t.agrees.sum()) for t in runs)
     ends = {lam: np.mean([t.objective[[0, -1]] for t in of_lam], axis=0) for lam, of_lam in by_lam.items()}
-    first = next(iter(settings.values()))
+    first = settings[min(by_lam)]
     per_draw = lambda values: results.per_unit(first, list(map(values, sweep)))
     falls = per_draw(lambda of_draw: min(t.objective[0] - t.objective[-1] for t in of_draw))
     fall = "; ".join(f"λ = {lam:g} M: {start:.3f} to {end:.3f}" for lam, (start, end) in ends.items())

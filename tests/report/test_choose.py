@@ -136,6 +136,20 @@ def test_a_clean_scenario_is_chosen_by_itself(tmp_path):
     ]
 
 
+def test_a_lambda_that_follows_the_attack_is_one_choice(tmp_path):
+    """The worst attack is 0.5 at the best for a rate of 0.1, and 0.4 for 1.0, whatever the lambda is."""
+    accuracies = {("ipm", 0.1): 0.5, ("ipm", 1.0): 0.8, ("alie", 0.1): 0.7, ("alie", 1.0): 0.4}
+    lams = {"ipm": 1.0, "alie": 10.0}
+    runs = [
+        run("arfl", 0.3, 0, "none", **{"attack.kind": attack, "arfl.lam": lams[attack], KEYS[0]: rate})
+        for attack, rate in accuracies
+    ]
+    value = lambda run, t: accuracies[run["attack.kind"], run[KEYS[0]]]
+    chosen = report.choose(report.load(make_folder(tmp_path / "a", runs, value, validation=value)), KEYS[:1])
+    assert [setting.chosen for setting in chosen.settings] == [((KEYS[0], 0.1),)] * 2
+    assert len(chosen.selection.choices) == 1
+
+
 def test_what_was_chosen_is_told_by_lambda(tmp_path):
     best = {1.0: 0.1, 10.0: 1.0}
     runs = [run("arfl", seed=0, **{"arfl.lam": lam, KEYS[0]: rate}) for lam in best for rate in (0.1, 1.0)]

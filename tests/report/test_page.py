@@ -137,7 +137,7 @@ def test_clients_weights_are_those_of_the_first_seed(pairs):
         assert (entry["weights"] is not None) == (setting.aggregator == "arfl")
         if weights := entry["weights"]:
             assert (weights["label"], weights["rounds"]) == ("Weight α among all clients (%)", [10, 60])
-            assert weights["corrupted"] == ["0"]
+            assert weights["byzantine"] == ["0"]
             expected = {str(i): [100 * alpha / t for t in (10, 60)] for i, alpha in enumerate((0.05, 0.6, 0.35))}
             assert weights["clients"] == {i: pytest.approx(values, abs=6e-4) for i, values in expected.items()}
 
@@ -158,7 +158,7 @@ def test_many_rounds_and_clients_are_thinned(tmp_path, monkeypatch):
     weight = np.where((rounds + ids) % 3 == 0, (rounds + ids) / 1000, np.nan)  # a third is in each cohort
     size = rounds.size
     columns = {"run": np.zeros(size), "round": rounds.ravel(), "client_id": ids.ravel(), "weight": weight.ravel()}
-    columns |= {"corrupted": ids.ravel() % 2 == 0}
+    columns |= {"corrupted": ids.ravel() % 4 == 0, "malicious": ids.ravel() % 4 == 2}
     missing = {name: [None] * size for name in CLIENTS if name not in columns}
     table = pl.DataFrame(columns | missing).cast(CLIENTS).fill_nan(None)
     monkeypatch.setattr(report.Results, "clients", table)
@@ -168,7 +168,7 @@ def test_many_rounds_and_clients_are_thinned(tmp_path, monkeypatch):
     assert actual["note"] == f"{len(ids)} of 130 clients, 100 of 250 recorded rounds"
     assert (len(actual["rounds"]), actual["rounds"][0], actual["rounds"][-1]) == (100, 1, 250)
     assert len(ids) <= 60
-    assert sorted(map(int, actual["corrupted"])) == [i for i in sorted(ids) if i % 2 == 0]
+    assert sorted(map(int, actual["byzantine"])) == [i for i in sorted(ids) if i % 2 == 0]
     shown = np.asarray([actual["clients"][str(i)] for i in ids], float).T
     np.testing.assert_allclose(shown, 100 * weight[np.ix_(np.asarray(actual["rounds"]) - 1, ids)], atol=6e-4)
 

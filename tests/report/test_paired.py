@@ -126,6 +126,33 @@ def test_what_differs_in_rounds_has_no_difference_and_is_named(tmp_path):
     ]
 
 
+def test_runs_that_are_not_as_far_have_no_difference(tmp_path):
+    runs = [run(rule, 0.5, seed) for rule in ("arfl", "fedavg", "rfa") for seed in SEEDS]
+    cut = pl.col("aggregator").is_in(["fedavg", "rfa"]) | (pl.col("round") <= 10)
+    folder = make_folder(tmp_path / "a", runs, is_complete=False, change=lambda rounds: rounds.filter(cut))
+    results = report.load(folder)
+    assert report.differences(results) == []
+    assert unpaired_notes(results) == ["no difference to ARFL, which has another last evaluation: FedAvg; RFA"]
+    assert len(report.differences(results, baseline="fedavg")) == 1
+
+
+def test_a_shared_f_sets_no_rule_apart_that_takes_none(tmp_path):
+    f = {"multi_krum": (4, 8), "trimmed_mean": (4, 8), "arfl": (None,), "fedavg": (None,)}
+    runs = [
+        run(rule, 0.5, seed, **{"server.num_byzantine": number})
+        for rule, numbers in f.items()
+        for number in numbers
+        for seed in SEEDS
+    ]
+    results = report.load(make_folder(tmp_path / "a", runs))
+    assert [d.setting.aggregator for d in report.differences(results)] == [
+        "multi_krum", "multi_krum", "trimmed_mean", "trimmed_mean", "fedavg"
+    ]  # fmt: skip
+    assert unpaired_notes(results) == []
+    of_equal_f = [d for d in report.differences(results, "multi_krum") if d.setting.aggregator == "trimmed_mean"]
+    assert len(of_equal_f) == 2
+
+
 def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures):
     runs = [run("fedavg", 0.5, s) for s in SEEDS]
     runs += [run("arfl", 0.5, s, **{"arfl.lam": lam}) for lam in (1.0, 10.0) for s in SEEDS]

@@ -60,6 +60,13 @@ def test_a_folder_without_a_newer_key_has_its_default(tmp_path):
     assert [setting.swept_values for setting in results.settings] == [
         (("client.dropout_rate", rate),) for rate in (0.0, 0.1)
     ]
+    data = {"data.partition": "dirichlet", "dirichlet.by": "class"}
+    current = [run("rfa", **data), run("rfa", **data | {"dirichlet.by": "client"})]
+    earlier = [{key: value for key, value in run("arfl", **data).items() if key != "dirichlet.by"}]
+    results = report.load(make_folder(tmp_path / "c", earlier), make_folder(tmp_path / "d", current))
+    assert [dict(setting.swept_values) for setting in results.settings] == [
+        {"dirichlet.by": by} for by in ("class", "class", "client")
+    ]
 
 
 def plugin_run(number=0, file="/home/me/my_rules.py", **keys):

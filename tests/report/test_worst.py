@@ -116,6 +116,20 @@ def test_a_rule_without_attacked_runs_has_its_clean_accuracy_only(tmp_path):
     assert [number and number.mean for number in entries] == [90, None, None]
 
 
+def test_the_worst_of_fewer_attacks_is_marked_and_never_the_best(tmp_path):
+    one = [attacked("rfa", 0.2, "alie", seed) for seed in SEEDS]
+    results = report.load(make_folder(tmp_path / "a", [*runs(), *one], lambda run, t: 0.99))
+    (table,) = worst_tables(results)
+    (number,) = next(tuple(filter(None, row.entries)) for row in table.rows if row.name == "RFA")
+    assert (number.marks, number.bold) == ("§", False)
+    assert "§ the worst of fewer than in other rows: RFA, Worst 20 %." in table.notes
+    with style.context():
+        drawn = numbers_of(plot_threat_grids(results))
+    assert len(drawn["accuracy_worst_attack"][0]) == sum(len(list(filter(None, row.entries))) for row in table.rows) - 1
+    listed = [run("rfa", **{"corruption.clients": clients}) for clients in ((0,), (0, 1), (0, 1, 2))]
+    assert worst_tables(report.load(make_folder(tmp_path / "b", listed, accuracy))) == []  # one threat a column
+
+
 def test_the_share_of_attacks_on_clean_data_is_that_of_the_malicious_clients(tmp_path):
     """Attacks count once, whatever their shares, and the worst is that of each share."""
     every = [
@@ -208,6 +222,17 @@ def test_planes_of_a_swept_number(tmp_path):
     assert numbers_of(drawn) == {
         f"accuracy_plane_dirichlet-alpha_{data}": [expected(offset)] * 2 for data, offset in offsets.items()
     }
+
+
+def test_malicious_clients_are_part_of_the_share_in_a_plane(tmp_path):
+    places = itertools.product((0.0, 0.2, 0.4), (None, 0.1), (0.1, 1.0, 10.0))
+    runs = [with_alpha("rfa", share, "ipm", 0, alpha) | {"attack.fraction": own} for share, own, alpha in places]
+    value = lambda run, t: 0.9 if not run["corruption.fraction"] and run["attack.fraction"] is None else 0.3
+    with style.context():
+        figure = plot_planes(report.load(make_folder(tmp_path / "a", runs, value)), ACCURACY)
+    (plane,) = figure.values()
+    assert [label.get_text() for label in plane.axes[0].get_xticklabels()] == ["0 %", "10 %", "20 %", "40 %"]
+    assert numbers_of(figure)["accuracy_plane_dirichlet-alpha"] == [["90", "30", "30", "30"] * 3]
 
 
 def test_the_worst_threat_in_a_plane_is_chosen_as_in_the_tables(tmp_path):

@@ -7,7 +7,7 @@ F. Taiani: "ByzFL: Research Framework for Robust Federated Learning", 2025, http
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from fedsim.runs.sweep import lam_key, varying_keys
 By = Literal["validation", "test"]
 Per = Literal["scenario", "worst"]
 Candidates = dict[SweptValues, list[Setting]]  # by the values of the keys
-# What settings that share one choice have in common: data set, rule, swept values and lambda that are not chosen, and
-# the scenario or the share of corrupted or malicious clients.
+# What settings that share one choice have in common: data set, rule, swept values that are not chosen, lambda if it is
+# swept in each scenario, and the scenario or the share of corrupted or malicious clients.
 ChoiceKey = tuple[str, str, SweptValues, float | None, Scenario | float]
 
 
@@ -39,13 +39,18 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
     _check_swept(results, keys)
     if by == "validation":
         _check_validation(results)
+    kept_values = lambda setting: tuple(pair for pair in setting.swept_values if pair[0] not in keys)
+    lams: dict[tuple[Any, ...], set[float | None]] = {}
+    for setting in results.settings:
+        lams.setdefault((setting.aggregator, kept_values(setting), setting.scenario), set()).add(setting.lam)
     groups: dict[ChoiceKey, Candidates] = {}
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
         values = tuple((key, run[key]) for key in keys if key in run)
-        kept = tuple((key, value) for key, value in setting.swept_values if key not in keys)
+        kept = kept_values(setting)
         of_group = kept if per == "scenario" else tuple(v for v in kept if setting.roles[v[0]] != "threat")
-        lam = None if lam_key(run) in keys else setting.lam
+        follows_scenario = len(lams[setting.aggregator, kept, setting.scenario]) == 1
+        lam = None if follows_scenario or lam_key(run) in keys else setting.lam
         where = setting.scenario if per == "scenario" or setting.scenario.is_clean else setting.scenario.share
         group = setting.data, setting.aggregator, of_group, lam, where
         candidate = replace(setting, swept_values=kept, chosen=values)

@@ -24,6 +24,7 @@ from fedsim.report.statistics import half_width, no_test, p_value
 SPLIT = "data.seed"
 AUC_DIGITS = 1e5  # of weights relative to FedAvg's: closer ones count as equal
 _VALUE = col("value").filter(col("value").is_finite())
+IS_BYZANTINE = (col("corrupted") | col("malicious")).fill_null(value=False)
 _IS_INFINITE = col("diverged") & ~col("test_loss").is_finite().fill_null(value=False)
 
 
@@ -103,8 +104,7 @@ def detection(clients: pl.DataFrame) -> pl.DataFrame:
     fedavg = col("num_examples") / in_round("num_examples")
     is_late = (col("round") > col("round").max().over("run") / 2) & (in_round("weight") > 0)
     late = weighted.with_columns((col("weight") / fedavg * AUC_DIGITS).round().alias("score")).filter(is_late)
-    is_byzantine = (col("corrupted") | col("malicious")).fill_null(value=False)
-    ranked = late.with_columns(col("score").rank().over("run"), is_byzantine.alias("byzantine"))
+    ranked = late.with_columns(col("score").rank().over("run"), IS_BYZANTINE.alias("byzantine"))
     byzantine, excluded = col("byzantine"), col("weight") == 0
     count = lambda condition: condition.sum().cast(pl.Float64)
     num_benign, num_byzantine = count(~byzantine), count(byzantine)

@@ -44,8 +44,10 @@ def _by_robustness(grid: ThreatGrid) -> list[str]:
 
 
 def _means(grid: ThreatGrid, row: str, places: Iterable[tuple[float, Threat | None]]) -> list[float]:
-    """The worst means of a row at each share, under a threat or any."""
-    return [grid.results.mean(grid.worst(row, *place), grid.metric) for place in places]
+    """The worst means of a row at each share, under a threat or any; NaN if it lacks threats that other rows have."""
+    lacks = lambda share, threat: threat is None and grid.is_partial(row, share)
+    mean = lambda place: grid.results.mean(grid.worst(row, *place), grid.metric)
+    return [np.nan if lacks(*place) else mean(place) for place in places]
 
 
 def _plot_by_attack(grid: ThreatGrid) -> "Figure":
@@ -62,14 +64,14 @@ def _plot_by_attack(grid: ThreatGrid) -> "Figure":
 def _plot_worst(grid: ThreatGrid) -> "Figure":
     rows, columns = _by_robustness(grid), list(map(percent, grid.shares))
     table = np.asarray([_means(grid, row, [(share, None) for share in grid.shares]) for row in rows])
-    panels = {f"Worst of {len(grid.threats)} attacks": table}
+    panels = {f"Worst of {grid.most_threats} attacks": table}
     return draw_heat_maps(panels, (rows, columns), ("Rule", SHARE), grid.metric, grid.when)
 
 
 def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
     """By name, such as "accuracy_plane_dirichlet-alpha": a panel a rule, the worst of the threats at each place.
 
-    The axes are a swept number of the data or a corruption, and the share of corrupted clients.
+    The axes are a swept number of the data or a corruption, and the share of corrupted or malicious clients.
     One for each number, data set and values of other data keys, if it and the share take three values each.
     """
     settings = results.with_metric(metric)
@@ -84,18 +86,18 @@ def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
     return {
         f"{metric.name}_plane_{name}": _plot_plane(results, metric, key, group)
         for (key, name), group in groups.items()
-        if min(len(numbers(group, key)), len({setting.fraction for setting in group})) >= MIN_VALUES
+        if min(len(numbers(group, key)), len({setting.scenario.share for setting in group})) >= MIN_VALUES
     }
 
 
 def _plot_plane(results: Results, metric: Metric, key: str, settings: Sequence[Setting]) -> "Figure":
     names = row_names(settings, without=(key,))
     rules = list(ordered_rows(names.items()))
-    values, fractions = numbers(settings, key), sorted({setting.fraction for setting in settings})
+    values, fractions = numbers(settings, key), sorted({s.scenario.share for s in settings})
 
     def final(rule: str, value: float, fraction: float) -> float:
         place = rule, value, fraction
-        at = [setting for setting in settings if (names[setting], number_of(setting, key), setting.fraction) == place]
+        at = [s for s in settings if (names[s], number_of(s, key), s.scenario.share) == place]
         return results.mean(results.worst(at, metric), metric)
 
     panels = {
@@ -153,11 +155,11 @@ def _draw(panel: "Axes", table: np.ndarray, limits: tuple[float, float], metric:
     image = panel.imshow(np.ma.masked_invalid(table), vmin=limits[0], vmax=limits[1], cmap=colors, aspect="auto")
     panel.grid(visible=False)
     panel.tick_params(length=0)
-    digits = 0 if metric.higher_is_better else 1
+    form = ".3g" if not metric.is_percentage else ".0f" if metric.higher_is_better else ".1f"
     for (row, column), value in np.ndenumerate(table):
         if np.isfinite(value):
             level = (value - limits[0]) / (limits[1] - limits[0])
             is_dark = level < MAX_DARK if metric.higher_is_better else level > 1 - MAX_DARK
             color = "white" if is_dark else "black"
-            panel.text(column, row, f"{value:.{digits}f}", color=color, fontsize=6, ha="center", va="center")
+            panel.text(column, row, f"{value:{form}}", color=color, fontsize=6, ha="center", va="center")
     return image

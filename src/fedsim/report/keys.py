@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedsim.config.components import component_names, flatten
 from fedsim.config.fields import DEFAULTS
 from fedsim.config.kinds import KINDS
-from fedsim.config.registry import split_names
-from fedsim.config.roles import NOT_IN_IDS
+from fedsim.config.registry import section_of, split_names
+from fedsim.config.roles import LATER, NOT_IN_IDS
 from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.report.names import SweptValues, labels
 from fedsim.runs.folder import StoredRun
@@ -45,8 +45,10 @@ DATA_FROM_PATH = ("leaf", "arrays", "images", "table", "huggingface")  # named a
 
 
 def configuration(run: Run) -> Run:
-    """A stored run with every fixed key, and tuples instead of lists, so that values can be compared."""
-    return DEFAULTS | run | {key: hashable(value) for key, value in run.items() if isinstance(value, list)}
+    """A stored run with every key, also of later versions, and tuples instead of lists: its values can be compared."""
+    full = DEFAULTS | run | {key: hashable(value) for key, value in run.items() if isinstance(value, list)}
+    sections = {section_of(*component) for component in component_names(full)}
+    return full | {key: value for key, value in LATER.items() if key not in full and section(key) in sections}
 
 
 def hashable(value: Any) -> Any:

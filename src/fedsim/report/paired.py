@@ -9,7 +9,8 @@ from fedsim.errors import ConfigError
 from fedsim.report import compare
 from fedsim.report.accuracy import complete, draws_text, final_text, tabulate
 from fedsim.report.compare import Difference, finals
-from fedsim.report.names import SweptValues, aggregator_name, format_values, labels, scenario_name
+from fedsim.report.keys import SHARED_F
+from fedsim.report.names import aggregator_name, format_values, labels, scenario_name
 from fedsim.report.results import BASELINE, Results
 from fedsim.report.rows import row_names
 from fedsim.report.settings import Scenario, Setting, data_sets
@@ -27,20 +28,24 @@ def find_rule(results: Results, rule: str) -> str | None:
 def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
     """Each setting of another rule minus the settings of the rule `baseline` in its scenario, with a common draw.
 
-    Swept values must agree, except those in a rule's own section. Raises `ConfigError` if there is no run of
-    `baseline`.
+    Swept values must agree, except those in a rule's own section, and so must the last evaluations. Raises
+    `ConfigError` if there is no run of `baseline`.
     """
     rule = find_rule(results, baseline)
     if rule is None:
         rules = ", ".join(dict.fromkeys(setting.aggregator for setting in results.settings))
         raise ConfigError(f"--baseline: must be one of {rules}, got {baseline}")
-    condition = lambda setting: (setting.scenario, setting.shared_values)
-    baselines: dict[tuple[Scenario, SweptValues], list[Setting]] = {}
+    baselines: dict[Scenario, list[Setting]] = {}
     for setting in results.settings:
         if setting.aggregator == rule:
-            baselines.setdefault(condition(setting), []).append(setting)
-    others = [setting for setting in results.settings if setting.aggregator != rule]
-    pairs = [(setting, reference) for setting in others for reference in baselines.get(condition(setting), [])]
+            baselines.setdefault(setting.scenario, []).append(setting)
+    pairs = [
+        (setting, reference)
+        for setting in results.settings
+        if setting.aggregator != rule
+        for reference in baselines.get(setting.scenario, [])
+        if not _differing(setting, reference)
+    ]
     every = []
     for data in data_sets(setting for setting, _ in pairs):
         values = finals(results.table, results.metric(data), results.final)
@@ -50,14 +55,22 @@ def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
     return every
 
 
+def _differing(setting: Setting, reference: Setting) -> set[str]:
+    """In what the training of two settings differs, so that they are not compared."""
+    values, others = dict(setting.shared_values), dict(reference.shared_values)
+    keys = {key for key in values.keys() | others.keys() if values.get(key) != others.get(key)}
+    if SHARED_F in keys and not {SHARED_F} <= values.keys() & others.keys():  # one of the rules assumes no number
+        keys.remove(SHARED_F)
+    return keys or ({"last evaluation"} if setting.rounds[-1] != reference.rounds[-1] else set())
+
+
 def unpaired_notes(results: Results, baseline: str = BASELINE) -> list[str]:
     """Which rules have no difference in a scenario of `baseline` because other keys differ, and which these are."""
     rule, names = find_rule(results, baseline), row_names(results.settings)
     references = [setting for setting in results.settings if setting.aggregator == rule]
     rows: dict[str, list[str]] = {}
     for setting in results.settings:
-        same_scenario = (reference for reference in references if reference.scenario == setting.scenario)
-        differing = [{key for key, _ in {*setting.shared_values} ^ {*of.shared_values}} for of in same_scenario]
+        differing = [_differing(setting, of) for of in references if of.scenario == setting.scenario]
         if differing and all(differing) and setting.aggregator != rule:
             keys = min(map(sorted, differing), key=len)
             rows.setdefault(", ".join(keys), []).append(names[setting])

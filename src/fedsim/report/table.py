@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from fedsim.report.metric import Metric
 
-DIVERGED, SKIPPED = "†", "‡"
+DIVERGED, SKIPPED, PARTIAL = "†", "‡", "§"
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,13 @@ class Number:
     num_runs: int = 1
     num_diverged: int = 0
     num_skipped: int = 0  # runs in which no client had a weight at the end
+    is_partial: bool = False  # the worst of fewer threats than in other rows
 
     @property
     def marks(self) -> str:
         """Explained below the table; a number with any is never bold."""
-        return (DIVERGED if self.num_diverged else "") + (SKIPPED if self.num_skipped else "")
+        of = {DIVERGED: self.num_diverged, SKIPPED: self.num_skipped, PARTIAL: self.is_partial}
+        return "".join(mark for mark, is_marked in of.items() if is_marked)
 
 
 Entry: TypeAlias = Number | str | None  # None: empty
@@ -99,15 +101,17 @@ def records(tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def mark_notes(table: Table) -> list[str]:
-    """What the marks of the numbers mean: which runs diverged, and which had skipped rounds."""
-    diverged, skipped = [], []
+    """What the marks of the numbers mean: which runs diverged or had skipped rounds, and what lacks threats."""
+    diverged, skipped, partial = [], [], []
     for row, column, number in table.numbers:
         place = f"{row.name}, {column.label}"
         diverged += [f"{place}: {number.num_diverged} of {number.num_runs}"] if number.num_diverged else []
         skipped += [f"{place}: {number.num_skipped} of {number.num_runs}"] if number.num_skipped else []
+        partial += [place] if number.is_partial else []
     runs = {
         f"{DIVERGED} diverged runs": diverged,
         f"{SKIPPED} runs in which no client had a weight at the end": skipped,
+        f"{PARTIAL} the worst of fewer than in other rows": partial,
     }
     return [f"{what}: {'; '.join(places)}." for what, places in runs.items() if places]
 

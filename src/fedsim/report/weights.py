@@ -1,4 +1,4 @@
-"""Figures of the clients' weights alpha, of rules that keep one for every client: a line a client, corrupted dashed."""
+"""Figures of the clients' weights alpha, of rules that keep one for every client: a line a client, Byzantine dashed."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -8,6 +8,7 @@ import polars as pl
 from polars import col
 
 from fedsim.report import style
+from fedsim.report.compare import IS_BYZANTINE
 from fedsim.report.lines import MIN_VALUES, panel_title, scale_x
 from fedsim.report.results import Results
 from fedsim.report.rows import LAM, lam_label, row_names
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BENIGN, CORRUPTED = ("benign client", "-", "#0072B2"), ("corrupted client", "--", "#D55E00")
+BENIGN, BYZANTINE = ("benign client", "-", "#0072B2"), ("corrupted or malicious client", "--", "#D55E00")
 MAX_CLIENTS = 60
 
 
@@ -25,7 +26,7 @@ class Panel(NamedTuple):
     """What a panel shows."""
 
     title: str
-    clients: pl.DataFrame  # client_id, x, alpha, corrupted; ordered by x
+    clients: pl.DataFrame  # client_id, x, alpha, corrupted, malicious; ordered by x
     finish_x: "Callable[[Axes], None]"
 
 
@@ -50,18 +51,18 @@ def plot_weights_over_lam(results: Results) -> "Figure | None":
     has_several_rows = len({row for row, _ in groups}) > 1
     panels = []
     for (row, scenario), settings in groups.items():
-        seed, runs = settings[0].draws[0][1], {}
+        draw, runs = settings[0].draws[0], {}
         for setting in settings:
-            of_seed = [run for (_, other), run in zip(setting.draws, setting.runs, strict=True) if other == seed]
-            if setting.lam and of_seed and of_seed[0] in clients:
-                runs[setting.lam] = of_seed[0]
+            run = dict(zip(setting.draws, setting.runs, strict=True)).get(draw)
+            if setting.lam and run in clients:
+                runs[setting.lam] = run
         if len(runs) >= MIN_VALUES:
             lams, last = sorted(runs), col("round") == col("round").max()
             finals = pl.concat([clients[runs[lam]].filter(last).with_columns(x=pl.lit(lam)) for lam in lams])
             finish_x = lambda panel, lams=lams, of=settings: scale_x(panel, lams, lam_label(of), log_from=0)
             title = f"{row}\n{scenario}" if has_several_rows else scenario
             in_all = finals.filter(pl.len().over("client_id") == len(runs))
-            panels.append(Panel(f"{title}, seed {seed}", in_all, finish_x))
+            panels.append(Panel(f"{title}, seed {draw[1]}", in_all, finish_x))
     return _figure(panels, "Client's final weight α (%)")
 
 
@@ -86,14 +87,14 @@ def _figure(panels: Sequence[Panel], label: str) -> "Figure | None":
         drawn = thin_out(ids)
         for client in drawn:
             rows = panel.clients.filter(col("client_id") == client)
-            name, linestyle, color = CORRUPTED if rows["corrupted"][0] else BENIGN
+            name, linestyle, color = BYZANTINE if rows.select(IS_BYZANTINE).item(0, 0) else BENIGN
             x, alpha = rows["x"].to_numpy(), 100 * rows["alpha"].to_numpy()
             handles[name] = axis.plot(x, alpha, linestyle, color=color, linewidth=0.9, alpha=0.8)[0]
         axis.set_title(panel.title)
         panel.finish_x(axis)
         notes.append(style.cut(len(drawn), len(ids), "clients"))
     axes[0].set_ylim(bottom=0)  # shared by all, once everything is drawn
-    in_order = {name: handles[name] for name, *_ in (BENIGN, CORRUPTED) if name in handles}
+    in_order = {name: handles[name] for name, *_ in (BENIGN, BYZANTINE) if name in handles}
     return style.finish(figure, axes, label, in_order, notes)
 
 

@@ -11,7 +11,7 @@ from fedsim.report.names import SweptValues, format_values, percent, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, Threat
-from fedsim.report.table import Column, Row, Table, with_best_in_bold
+from fedsim.report.table import Column, Number, Row, Table, with_best_in_bold
 
 MIN_THREATS = 3  # that make a comparison
 MAX_COLUMNS = 9  # of a table in a terminal
@@ -39,6 +39,20 @@ class ThreatGrid(NamedTuple):
     def when(self) -> str:
         return final_text(chain.from_iterable(self.settings.values()), self.results.final)
 
+    def num_threats(self, share: float, row: str | None = None) -> int:
+        """The threats at this share: of a row, or of the row with the most."""
+        rows = self.rules if row is None else [row]
+        return max(len({s.scenario.threat_kind for s in self.settings.get((row, share), [])}) for row in rows)
+
+    @property
+    def most_threats(self) -> int:
+        """The threats at the share with the most."""
+        return max(map(self.num_threats, self.shares))
+
+    def is_partial(self, row: str, share: float) -> bool:
+        """Whether the row lacks threats that another one has: its worst is no fair comparison."""
+        return 0 < self.num_threats(share, row) < self.num_threats(share)
+
     def worst(self, row: str, share: float, threat: Threat | None = None) -> Setting | None:
         """The setting of the worst mean at this share, under the `threat`, or under any."""
         settings = self.settings.get((row, share), [])
@@ -60,7 +74,7 @@ def threat_grids(results: Results) -> list[ThreatGrid]:
         rules = ordered_rows((setting, names[setting]) for setting in of_data)
         shares = sorted({share for _, share in settings})
         grids.append(ThreatGrid(results, *place, rules, list(threats), shares, settings))
-    return [grid for grid in grids if len(grid.threats) >= MIN_THREATS]
+    return [grid for grid in grids if grid.most_threats >= MIN_THREATS]
 
 
 def worst_tables(results: Results) -> list[Table]:
@@ -71,14 +85,19 @@ def worst_tables(results: Results) -> list[Table]:
 def _table(grid: ThreatGrid) -> Table:
     results, metric, threats = grid.results, grid.metric, grid.threats
     columns = [Column("Worst", percent(share)) if share else Column("Clean") for share in grid.shares]
-    number = lambda setting: None if setting is None else final_number(results, setting, metric)
-    numbers = lambda row: tuple(number(grid.worst(row, share)) for share in grid.shares)
+
+    def number(row: str, share: float) -> Number | None:
+        worst = grid.worst(row, share)
+        of_worst = None if worst is None else final_number(results, worst, metric)
+        return of_worst and replace(of_worst, is_partial=grid.is_partial(row, share))
+
+    numbers = lambda row: tuple(number(row, share) for share in grid.shares)
     rows = [Row(row, numbers(row), rule) for row, rule in grid.rules.items()]
     where = f", {format_values(grid.data_values)}" if grid.data_values else ""
     kinds = ("; " if any(threat.values for threat in threats) else ", ").join(threat_name(*t) for t in threats)
     over = draws_text(setting.draws for setting in chain.from_iterable(grid.settings.values()))
     table = Table(
-        f"{metric.label} {grid.when}, worst of {len(threats)}{where}",
+        f"{metric.label} {grid.when}, worst of {grid.most_threats}{where}",
         tuple(columns),
         tuple(rows),
         subtitle=f"the worst mean, and its deviation, over {over}; {results.choice_remark}; best in bold",

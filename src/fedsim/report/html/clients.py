@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from fedsim.report.compare import IS_BYZANTINE
 from fedsim.report.results import Results
 from fedsim.report.weights import thin_out
 
@@ -36,11 +37,11 @@ def _weights(clients: pl.DataFrame, max_numbers: int) -> dict[str, Any] | None:
     lines = shown.with_columns((pl.col(kind) * 100).round(3)).pivot("client_id", index="round", values=kind)
     lines = pl.DataFrame({"round": rounds}, {"round": lines["round"].dtype}).join(lines, on="round", how="left")
     name_of = dict(shown.select(pl.col("client_id").cast(str), "client").unique().iter_rows())
-    corrupted = shown.group_by("client").agg(pl.col("corrupted").any())
+    byzantine = shown.group_by("client").agg(IS_BYZANTINE.any().alias("is_byzantine"))
     return {
         "label": "Weight α among all clients (%)" if kind == "alpha" else "Weight in the round (%)",
         "rounds": lines["round"].to_list(),
         "clients": {name_of[client]: values for client, values in lines.drop("round").to_dict(as_series=False).items()},
-        "corrupted": corrupted.filter("corrupted")["client"].sort().to_list(),
+        "byzantine": byzantine.filter("is_byzantine")["client"].sort().to_list(),
         "note": f"{lines.width - 1} of {len(every_client)} clients, {num_rounds} of {len(every_round)} recorded rounds",
     }

@@ -1,6 +1,6 @@
 """The data of the page, and all that the page takes from a report."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -140,8 +140,8 @@ def _worst(described: Sequence[Json], metric: Metric, results: Results) -> list[
 def _facts(results: Results) -> str:
     """What was computed, for the head of the page."""
 
-    def span(key: str, noun: str) -> str:
-        values = sorted({run[key] for run in results.runs} - {None})
+    def span(every: Iterable[int | None], noun: str) -> str:
+        values = sorted({value for value in every if value is not None})
         if len(values) > 1:
             return f"{values[0]} to {values[-1]} {noun}s"
         return count(values[0], noun) if values else ""
@@ -151,8 +151,8 @@ def _facts(results: Results) -> str:
     repeated = f" ({results.num_repeated} repeated ones left out)" if results.num_repeated else ""
     facts = [
         " and ".join(dict.fromkeys(data_name(setting.data) for setting in results.settings)),
-        span("data.num_clients", "client"),
-        span("server.num_rounds", "round"),
+        span((run.num_clients or run.keys["data.num_clients"] for _, run in results.sources), "client"),
+        span((run["server.num_rounds"] for run in results.runs), "round"),
         count(sum(len(setting.runs) for setting in results.settings), "run") + repeated,
         *(f"{name} {versions[name]}" for name in ("fedsim", "jax") if name in versions),
         str(device.get("kind", "")),

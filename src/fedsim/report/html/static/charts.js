@@ -1,6 +1,6 @@
 // The charts in Vega-Lite.
 
-const [BENIGN, CORRUPTED] = [["benign client", "#3c8dc4"], ["corrupted client", "#d55e00"]];
+const [BENIGN, BYZANTINE] = [["benign client", "#3c8dc4"], ["corrupted or malicious client", "#d55e00"]];
 const nominal = (field, more) => ({ field, type: "nominal", title: null, ...more });
 const number = (field, more) => ({ field, type: "quantitative", scale: { zero: false, nice: false }, ...more });
 const WHOLE = "datum.value % 1 ? '' : datum.value";
@@ -66,7 +66,7 @@ function curves({ values, names, colors, dashes, title, type, width }) {
 
 // A line a client, interrupted where the client was not in the cohort.
 function clientWeights(values, title) {
-  const [domain, colors] = [[BENIGN[0], CORRUPTED[0]], [BENIGN[1], CORRUPTED[1]]], key = legend();
+  const [domain, colors] = [[BENIGN[0], BYZANTINE[0]], [BENIGN[1], BYZANTINE[1]]], key = legend();
   const look = (range) => nominal("kind", { scale: { domain, range }, legend: key });
   const line = { type: "line", strokeWidth: 1.3, invalid: "break-paths-show-path-domains" };
   const y = number("weight", { title, scale: { zero: true } });

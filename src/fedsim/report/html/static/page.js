@@ -51,7 +51,7 @@ function chosenCells() {
   const isShown = (cell) => is(cell, "data") && (cell.threat === CLEAN || (is(cell, "share") && is(cell, "threat")));
   const name = ({ data, threat, share }) => {
     const parts = [[state.data, data], [state.threat, threat], [state.share, share]];
-    return parts.filter(([held]) => held === ALL).map(([, part]) => part).join(" ").trim() || threat;
+    return parts.filter(([held, part]) => held === ALL || part === CLEAN).map(([, part]) => part).join(" ").trim() || threat;
   };
   const every = [...page.settings.map((setting, number) => ({ ...setting, setting: number })), ...page.worst[key]];
   const shown = every.filter(isShown);
@@ -68,7 +68,8 @@ function chosenCells() {
 
 function drawMap() {
   const { columns, rows, cells } = chosenCells(), { higher, label, log, how } = metric();
-  const scaled = (mean) => (log ? Math.log(Math.max(mean, 1e-9)) : mean);
+  const isLog = log && cells.every(({ mean }) => mean === null || mean >= 0);
+  const scaled = (mean) => (isLog ? Math.log(Math.max(mean, 1e-9)) : mean);
   const means = cells.filter(({ mean }) => mean !== null).map(({ mean }) => scaled(mean));
   const [worst, best] = higher ? [Math.min(...means), Math.max(...means)] : [Math.max(...means), Math.min(...means)];
   for (const cell of cells) {
@@ -119,8 +120,8 @@ function drawCurves() {
   });
   const dashes = colors.map((_, i) => DASHES[before(i) % DASHES.length]);
   const width = byId("curves").clientWidth - 40;
-  const means = values.map(({ mean }) => mean).filter((mean) => mean > 0);
-  const type = log && Math.max(...means) > MAX_LINEAR * Math.min(...means) ? "log" : "linear";
+  const means = values.map(({ mean }) => mean).filter((mean) => mean);
+  const least = Math.min(...means), type = log && least > 0 && Math.max(...means) > MAX_LINEAR * least ? "log" : "linear";
   byId("what").textContent = isOne("scenario") ? first.scenario : isOne("row") ? first.row : title;
   byId("band").textContent = [
     values.some(({ lowest }) => lowest !== undefined) && `Bands: lowest to highest ${page.unit}`,
@@ -141,7 +142,7 @@ function drawActive() {
   byId("clients").textContent = weights ? `Client weights, ${row}, seed ${seed}: ${weights.note}` : "";
   if (!weights) return null;
   const rows = Object.entries(weights.clients).flatMap(([client, values]) => {
-    const [kind, color] = weights.corrupted.includes(client) ? CORRUPTED : BENIGN;
+    const [kind, color] = weights.byzantine.includes(client) ? BYZANTINE : BENIGN;
     const isAlone = (t) => (values[t - 1] ?? values[t + 1] ?? null) === null;
     return weights.rounds.map((round, t) => ({ client, kind, color, round, weight: values[t], alone: isAlone(t) }));
   });
