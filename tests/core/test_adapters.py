@@ -164,8 +164,13 @@ def test_runs_start_with_the_base_and_train_adapters_alone(pretrained, tmp_path)
     rounds = result.rounds
     assert rounds.filter(round=0)["test_accuracy"].to_list() == [accuracy] * 4
     model = result.model(1)
-    assert all("/lora_" in name for name in model.arrays)
-    predicted = model(model.dataset.x_test).argmax(axis=1)
+    assert all("/lora_" in name for name in model.variables.params)
+    arrays, x = model.arrays, model.dataset.x_test.reshape(len(model.dataset.x_test), -1) / 255
+    merged = lambda layer: arrays[f"{layer}/kernel"] + 4 / 2 * arrays[f"{layer}/lora_a"] @ arrays[f"{layer}/lora_b"]
+    hidden = np.maximum(x @ merged("Dense_0") + arrays["Dense_0/bias"], 0)
+    logits = model(model.dataset.x_test)
+    np.testing.assert_allclose(hidden @ merged("Dense_1") + arrays["Dense_1/bias"], logits, rtol=1e-4, atol=1e-5)
+    predicted = logits.argmax(axis=1)
     last = rounds.filter(run=1, round=2)["test_accuracy"].item()
     assert np.mean(predicted == model.dataset.y_test) == pytest.approx(last)
 

@@ -54,8 +54,10 @@ class TrainedModel:
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """Its arrays by name, such as "Dense_0/kernel"."""
-        return by_path(self.variables)
+        """Its arrays by name, such as "Dense_0/kernel"; beside adapters also those that they are added to."""
+        task = make_task(self.config, self.dataset)
+        others = {} if self.config.adapter.rank is None else task.frozen
+        return {name: np.asarray(array) for name, array in (others | by_path(self.variables)).items()}
 
     @cached_property
     def _outputs(self) -> Callable[[Variables, np.ndarray], jax.Array]:
