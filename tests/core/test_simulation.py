@@ -278,9 +278,10 @@ def test_attacks_and_algorithms_with_wrong_shapes_are_refused(dataset, data):
         ("attack", Attack(forge_updates=lambda state, round_, key: (round_.report.updates, jnp.zeros(1)))),
         ("attack", Attack(forge_report=lambda state, report, *_: (report.num_examples[1:], report.losses))),
         ("algorithm", plain._replace(train=train_half)),
+        ("algorithm", plain._replace(init=lambda params: (jax.random.key(0), ()))),
     ):
         simulation = make_simulation(dataset, fedavg, **{name: lambda hparams, part=part: part})
-        with pytest.raises(AssertionError, match=r"must (be|have shape) .*, got "):
+        with pytest.raises(AssertionError, match=r"must ((be|have shape) .*, got |hold no random keys)"):
             jax.eval_shape(lambda simulation=simulation: train(simulation, data, rounds=1))
 
 

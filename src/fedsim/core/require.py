@@ -45,6 +45,12 @@ def like(actual: PyTree, expected: PyTree, name: str) -> None:
         array(a, array_type(b), f"{name}{jax.tree_util.keystr(path)}")
 
 
+def no_keys(tree: PyTree, name: str) -> None:
+    """Requires arrays that can be padded and saved, without random keys."""
+    is_key = lambda leaf: jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
+    true(not any(map(is_key, jax.tree.leaves(tree))), f"{name} must hold no random keys; keep jax.random.key_data(key)")
+
+
 def array(leaf: Any, expected: str, name: str) -> None:
     """Requires dtype and shape, such as "float32[3, 2]"."""
     true(array_type(leaf) == expected, f"{name} must be {expected}, got {array_type(leaf)}")

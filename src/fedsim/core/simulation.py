@@ -121,6 +121,7 @@ class Simulation:
         in_order = lambda values: jnp.zeros_like(values).at[clients.client_id].set(values)
         num_examples, losses = in_order(report.num_examples), in_order(report.losses)
         client_state, server_state = method.algorithm.init(variables.params)
+        require.no_keys(client_state, "client_state")
         num_states = self.cohort.num_states or num_examples.size
         return SimulationState(
             variables=variables,

@@ -65,13 +65,8 @@ def map_clients(client_fn: Callable[..., PyTree], clients: PyTree, width: int, a
 
 def _cut(clients: PyTree, shape: tuple[int, ...]) -> PyTree:
     """`clients` [K, ...] as [*shape, ...]; the wave of the smallest is padded with clients without examples."""
-
-    def cut(a: Array) -> Array:
-        rest = math.prod(shape) - a.shape[0]
-        zeros = jnp.broadcast_to(jnp.zeros_like(a[:1]), (rest, *a.shape[1:]))  # also of random keys
-        return jnp.concatenate([a, zeros]).reshape(*shape, *a.shape[1:])
-
-    return jax.tree.map(cut, clients)
+    pad = lambda a: jnp.pad(a, [(0, math.prod(shape) - a.shape[0]), *[(0, 0)] * (a.ndim - 1)])
+    return jax.tree.map(lambda a: pad(a).reshape(*shape, *a.shape[1:]), clients)
 
 
 def _join(results: PyTree, num_clients: int, num_axes: int) -> PyTree:
