@@ -53,7 +53,7 @@ class StreamedInputs(Inputs):
 
             def initial_losses(shared: SharedInputs, runs: RunInputs, client_ids: Array) -> PyTree:
                 """The clients `client_ids` [P] in another order, and their losses at the initial model, both [S, P]."""
-                return functions.map(measure, runs, shared, client_ids)
+                return functions.map(measure, (runs,), shared, client_ids)
 
             programs["initial_losses"] = initial_losses, (self.shapes.shared, self.shapes.runs, self.shapes.portion)
         return programs
