@@ -122,3 +122,8 @@ def test_cfl_keeps_the_larger_group_or_all_clients():
     np.testing.assert_allclose(weights_of(cfl(threshold=-1.0), report_of(updates)), np.arange(1, 6) / 15, atol=1e-6)
     tie = report_of(np.stack([direction, direction, -direction, -direction]), num_examples=[1, 1, 5, 1])
     np.testing.assert_allclose(weights_of(cfl(), tie), [0, 0, 5 / 6, 1 / 6], atol=1e-6)  # the tie goes to more examples
+    weighted = tie._replace(weights=jnp.asarray([0.4, 0.4, 0.1, 0.1]))  # or to more weight
+    np.testing.assert_allclose(weights_of(cfl(), weighted), [0.5, 0.5, 0, 0], atol=1e-6)
+    for opposite in np.random.default_rng(0).normal(size=(20, 4)):  # a cosine of -1, rounded
+        pair = report_of(np.stack([opposite, -opposite]))
+        assert (weights_of(cfl(threshold=-1.0), pair) > 0).all()

@@ -130,6 +130,16 @@ def test_losses_are_updated_after_the_weights():
     assert ruined.alpha[3] == 0  # a non-finite loss is kept as reported
 
 
+def test_numbers_of_examples_are_the_last_reported_ones():
+    """A client that was excluded at first takes part later, and one that stops to forge its number counts as it is."""
+    rule, losses, ids = arfl(lam=1e6), jnp.ones(3), jnp.arange(3)
+    report = CohortReport(ids, jnp.asarray([10, 10, 10]), losses, {"w": jnp.ones((3, 1))}, jnp.ones(3, bool))
+    state = rule.init({}, jnp.asarray([0, 10, 90]), losses)
+    np.testing.assert_allclose(state.alpha, [0, 0.1, 0.9], atol=1e-5)
+    _, after = rule.aggregate(state, report, jax.random.key(0))
+    np.testing.assert_allclose(after.alpha, [1 / 3] * 3, atol=1e-5)
+
+
 def test_losses_observed_after_aggregation_give_the_same_state():
     """Either order gives the previous weights; a client without a reported loss is not excluded."""
     rule, rng = arfl(lam=0.3), np.random.default_rng(3)

@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -41,15 +42,18 @@ PARTIAL = {"cohort_size": 3, "dropout_rate": 0.2}
 
 
 @pytest.mark.parametrize(
-    ("options", "settings"), [({}, {}), (PARTIAL, {}), (PARTIAL, STEP)], ids=["full", "partial", "step"]
+    ("options", "settings", "excluded"),
+    [({}, {}, 2), (PARTIAL, {}, 0), (PARTIAL, STEP, 0)],
+    ids=["excluded", "partial", "step"],
 )
-def test_scaffold_follows_algorithm_1(options, settings, ragged):
-    """Option II: the model, the clients' control variates and the server's."""
+def test_scaffold_follows_algorithm_1(options, settings, excluded, ragged):
+    """Option II: the model, the clients' control variates and the server's, without excluded clients."""
+    ragged = ragged._replace(num_examples=jnp.asarray(ragged.num_examples).at[:excluded].set(0))
     algorithm = {"algorithm": lambda hparams: scaffold(**settings)}
     momentum = 0.6 if settings else 0.0
     p, state, records = simulate(ragged, RAGGED, HParams(RATE, momentum=momentum or None), **algorithm, **options)
-    reference, n = Reference(ragged, RAGGED), len(NUM_EXAMPLES)
-    controls, control = np.zeros((n, len(p))), np.zeros(len(p))
+    reference, n = Reference(ragged, RAGGED), len(NUM_EXAMPLES) - excluded
+    controls, control = np.zeros((len(NUM_EXAMPLES), len(p))), np.zeros(len(p))
     for clients, weights in cohort_weights(records):
         new_p, changes = p, []
         for i, weight in zip(clients, weights, strict=True):

@@ -104,6 +104,20 @@ def test_inputs_of_some_clients_unless_those_of_all_are_needed():
         assert corruption.change_inputs is None
 
 
+@pytest.mark.parametrize("kinds", ["shift+noisy", "noisy+shift"])
+def test_one_of_several_corruptions_sees_the_clean_data(kinds):
+    """Shifts are relative to the deviation of all inputs, which noise has not changed yet."""
+    x = np.random.default_rng(0).normal(size=(400, 50)).astype(np.float32)
+    data = fedsim.from_arrays(x, np.arange(400) % 2, np.arange(400) // 20, x[:3], np.arange(3) % 2)
+    mixed = mix(*(find("corruption.kind", kind).make() for kind in kinds.split("+")))
+    train = jax.tree.map(jnp.asarray, data.train)
+    after = mixed.apply(train, jnp.ones(20, bool), data.spec, jax.random.key(0))
+    moved = np.asarray(after.x - data.train.x).reshape(20, 20, 50)
+    is_shifted = np.ptp(moved, axis=1).max(axis=1) < 1e-4
+    assert is_shifted.sum() == 10
+    assert np.sqrt((moved[is_shifted] ** 2).mean()) == pytest.approx(2.0, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("kinds", "message"),
     [

@@ -62,10 +62,10 @@ def arfl(
 ) -> Aggregator:
     """ARFL with lambda = `lam` * M, where M is the number of training examples of all clients (Algorithm 1).
 
-    A round's weights are the cohort's alpha, normalized; then the cohort's new losses replace the old ones, and alpha
-    is recomputed for all clients. Losses that are measured after the server step (`client.loss_at = "aggregated"`)
-    replace the old ones then. `lam` may be traced. If it is large, this is FedAvg; if it is small, only the client with
-    the lowest loss counts.
+    A round's weights are the cohort's alpha, normalized; then the cohort's new losses and numbers of examples replace
+    the old ones, and alpha is recomputed for all clients. Losses that are measured after the server step
+    (`client.loss_at = "aggregated"`) replace the old ones then. `lam` may be traced. If it is large, this is FedAvg; if
+    it is small, only the client with the lowest loss counts.
 
     Beyond the paper:
 
@@ -105,7 +105,7 @@ def arfl(
             is_smoothed = jnp.isfinite(last) & jnp.isfinite(new)
             new = jnp.where(is_smoothed, smoothing * last + (1 - smoothing) * new, new)
         losses = state.losses.at[report.client_ids].set(jnp.where(jnp.isnan(new), last, new))
-        return compute_state(state.num_examples, losses)
+        return compute_state(state.num_examples.at[report.client_ids].set(report.num_examples), losses)
 
     def measure(root: RootEvaluator, report: CohortReport) -> Array:
         losses = root.losses(report.updates)

@@ -32,13 +32,16 @@ def cfl(
     def compute_weights(report: CohortReport) -> Array:
         first, similarity = bipartition(cosine_similarities(gram_matrix(report.updates)), report.valid)
         second = report.valid & ~first
+        examples = report.num_examples if report.weights is None else report.weights
 
         def size(group: Array) -> tuple[Array, Array]:
-            return jnp.sum(group), jnp.sum(jnp.where(group, report.num_examples, 0))
+            return jnp.sum(group), jnp.sum(jnp.where(group, examples, 0))
 
         (n1, m1), (n2, m2) = size(first), size(second)
         larger = jnp.where((n1 > n2) | ((n1 == n2) & (m1 >= m2)), first, second)
-        return weights_by(weighting, jnp.where(similarity >= threshold, report.valid, larger), report)
+        return weights_by(
+            weighting, jnp.where(jnp.maximum(similarity, -1.0) >= threshold, report.valid, larger), report
+        )
 
     return from_weights(compute_weights)
 

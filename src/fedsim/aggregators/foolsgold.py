@@ -71,4 +71,5 @@ def _compute_alpha(similarity: Array, valid: Array, kappa: Scalar) -> Array:
     alpha = jnp.minimum(alpha / nonzero(largest), MAX_ALPHA)
     is_positive = alpha > 0
     logit = jnp.log(jnp.where(is_positive, alpha / (1 - alpha), 1.0)) + 0.5
-    return jnp.where(is_positive, jnp.clip(kappa * logit, 0.0, 1.0), 0.0)
+    confident = jnp.where(alpha < MAX_ALPHA, jnp.clip(kappa * logit, 0.0, 1.0), 1.0)
+    return jnp.where(is_positive, confident, 0.0)

@@ -6,8 +6,8 @@ An algorithm is a few pure functions (`fedsim.core.contracts.Algorithm`), all ca
 - `train(local, client_state, server_state) -> LocalResult`: one client's round. `local.sgd(correct)` trains from the
   broadcast model with the client optimizer, `local.sgd(correct, start)` from another one; `correct(gradient, params)`
   returns the gradient to use at each step.
-- `update_server_state(server_state, messages, valid, num_clients) -> server_state`; messages [K, ...] of the cohort;
-  by default the state stays as it is.
+- `update_server_state(server_state, messages, valid, num_clients) -> server_state`; messages [K, ...] of the cohort
+  of all `num_clients` that have examples; by default the state stays as it is.
 - `scale(messages, weights) -> factor`, optional: multiplies the aggregated parameters.
 - `personal(client_state, broadcast model) -> model`, optional: a client's own model, for its own test examples.
 - `needs_sgd`: whether its formulas hold for SGD only.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fedsim.core.contracts import Algorithm, LocalResult, LocalTraining
 from fedsim.core.settings import POSITIVE
-from fedsim.core.types import Array, PyTree
+from fedsim.core.types import Array, PyTree, Scalar
 
 
 def scaffold(
@@ -57,8 +57,8 @@ def scaffold(
         weight = jnp.asarray(local.num_examples, jnp.float32)
         return LocalResult(trained, control, (weight, jax.tree.map(lambda change: weight * change, changes)))
 
-    def update_server_state(server_state: PyTree, messages: PyTree, valid: Array, num_clients: int) -> PyTree:
-        total: Array | int = num_clients
+    def update_server_state(server_state: PyTree, messages: PyTree, valid: Array, num_clients: Scalar) -> PyTree:
+        total = num_clients
         if weighting == "examples":
             weights, messages = messages
             total = num_clients * jnp.sum(weights) / jnp.maximum(jnp.sum(valid), 1)

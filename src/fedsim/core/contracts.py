@@ -130,10 +130,10 @@ class TrainClient(Protocol):
 
 
 class UpdateServerState(Protocol):
-    """The next `server_state`; messages of invalid clients are zeros."""
+    """The next `server_state`; messages of invalid clients are zeros, and `num_clients` of all have examples."""
 
     def __call__(
-        self, server_state: PyTree, messages: Updates, valid: Bool[Array, " K"], num_clients: int, /
+        self, server_state: PyTree, messages: Updates, valid: Bool[Array, " K"], num_clients: Scalar, /
     ) -> PyTree: ...
 
 

@@ -113,9 +113,12 @@ def mix(*corruptions: Corruption) -> Corruption:
         return ((part, corrupted & (turns == turn), keys[turn]) for turn, part in enumerate(corruptions))
 
     def apply(data: ClientData, corrupted: Clients, spec: DataSpec, key: Array) -> ClientData:
+        owners, mixed = example_owners(data), data
         for part, clients, part_key in split(corrupted, key):
-            data = part.apply(data, clients, spec, part_key)
-        return data
+            changed, is_own = part.apply(data, clients, spec, part_key), clients[owners]
+            arrays = ((name, getattr(changed, name), getattr(mixed, name)) for name in part.changed_fields)
+            mixed = mixed._replace(**{name: jnp.where(expand_like(is_own, a), a, b) for name, a, b in arrays})
+        return mixed
 
     def change_inputs(x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec, key: Array) -> Array:
         for part, clients, part_key in split(corrupted, key):

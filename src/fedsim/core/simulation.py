@@ -198,7 +198,7 @@ class Simulation:
 
         client_states = select_clients(report.valid, client_states, old_states)
         messages = mask_invalid(messages, report.valid)
-        num_clients = data.num_examples.shape[0]
+        num_clients = jnp.maximum(jnp.sum(data.num_examples > 0), 1)  # without excluded ones
         next_state = SimulationState(
             variables=variables,
             optimizer=optimizer,
