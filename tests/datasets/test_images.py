@@ -233,5 +233,6 @@ def test_clients_of_map_style_data_sets_are_checked_like_others():
 
 def test_the_page_takes_a_client_with_any_name():
     rows = {"run": 0, "round": [1, 2] * 2, "client_id": [0, 0, 1, 1], "alpha": 0.5, "weight": 0.5, "corrupted": False}
+    rows["malicious"] = False
     clients = pl.DataFrame(rows | {"client_name": ["round", "round", "Ulm", "Ulm"]})
     assert set(_weights(clients, 1000)["clients"]) == {"round", "Ulm"}

@@ -3,11 +3,14 @@
 import dataclasses
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedsim
 from fedsim.config.toml import parse
+from fedsim.core import branches
 from fedsim.engine import compiling, make_plan, run_plan
 from fedsim.engine.streamed.inputs import make_inputs
 from fedsim.runs.folder import RunFolder
@@ -115,14 +118,22 @@ def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attac
     assert (expected.read("info").height > 0) == (rule == 2)
 
 
+def test_a_branch_alone_is_a_condition_too():
+    """Else it may be fused with the server step, and a sweep that resumes with its last rule would have other bits."""
+    alone = lambda index, state: branches._switch(index, lambda position, state: state, 1, state)
+    state = {"x": jnp.ones(2), "key": jax.random.key(3)}
+    assert "cond[" in str(jax.make_jaxpr(alone)(0, state))
+    assert jax.random.key_data(jax.jit(alone)(0, state)["key"]).tolist() == [0, 3]
+
+
 @pytest.mark.slow
 def test_rules_that_measure_losses_after_the_server_step_share_a_program(directory):
-    settings = {"client.loss_at": "aggregated", "server.pre_aggregators": fedsim.sweep([[], ["bucketing"]])}
+    settings = {"client.loss_at": "aggregated", "server.pre_aggregators": fedsim.sweep([[], ["nnm"]])}
     together = make_plan(parse(FAMILY, settings | {"server.aggregator": fedsim.sweep(["arfl", "median"])}))
     assert len(together.groups) == 4
     assert len(set(together.families)) == 1
     folder = run_plan(together, directory / "aggregated")
-    for run in (1, 2):  # the median, and ARFL after bucketing
+    for run in (1, 2):  # the median, and ARFL after mixing
         config = together.runs[run]
         names = {"server.aggregator": config.server.aggregator, "client.loss_at": "aggregated"}
         alone = parse(FAMILY, names | {"server.pre_aggregators": list(config.server.pre_aggregators)})
@@ -191,9 +202,9 @@ def test_a_large_state_has_its_own_program():
 
 def test_rules_without_losses_do_not_wait_for_losses():
     rules = {"server.aggregator": fedsim.sweep(["fedavg", "median", "arfl"]), "record.losses": False}
-    pre = {"server.pre_aggregators": fedsim.sweep([[], ["bucketing"]])}
-    fedavg, bucketed_fedavg, median, bucketed_median, *arfl = make_plan(parse(FAMILY, rules | pre)).families
-    assert fedavg is bucketed_fedavg is median is bucketed_median
+    pre = {"server.pre_aggregators": fedsim.sweep([[], ["nnm"]])}
+    fedavg, mixed_fedavg, median, mixed_median, *arfl = make_plan(parse(FAMILY, rules | pre)).families
+    assert fedavg is mixed_fedavg is median is mixed_median
     assert len(fedavg.servers) == 4
     assert fedavg not in arfl
 

@@ -288,7 +288,7 @@ def test_a_corruption_with_the_arguments_of_earlier_versions():
 
 
 def test_a_corruption_that_makes_labels_which_are_no_classes(tmp_path):
-    corrupted = plan(corruption__kind="shuffling+plugin.py:one_more", corruption__fraction=0.5)
+    corrupted = plan(corruption__kind="shuffling+plugin.py:one_more", corruption__fraction=1.0)
     with pytest.raises(ConfigError, match=r"^corruption\.kind: .*0 to 9 .*got 10 from plugin\.py:one_more"):
         run_plan(corrupted, tmp_path / "run")
 

@@ -118,6 +118,16 @@ def test_runs_that_are_to_get_more_rounds_are_not_called_stopped(tmp_path):
     assert not any("Stopped" in note for note in more.notes)
 
 
+def test_an_extension_that_is_interrupted_leaves_the_report_as_it_was(tmp_path):
+    changes = {"record__models": False, "record__final_states": True}
+    short = plan_of(7, **changes)
+    before = load(run_plan(short, tmp_path / "run"), config=short.experiment)
+    assert any("Stopped early" in note for note in before.notes)
+    compute(plan_of(7, **changes, server__num_rounds=20), tmp_path / "run", calls=2)
+    after = load(RunFolder(tmp_path / "run"), config=short.experiment)
+    assert (after.notes, after.table.to_dicts()) == (before.notes, before.table.to_dicts())
+
+
 def test_patience_needs_validation_data():
     with pytest.raises(ConfigError, match=r"server\.patience: needs validation data; set data\.validation_fraction"):
         plan_of(data__validation_fraction=0.0)

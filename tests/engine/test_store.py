@@ -270,6 +270,30 @@ def test_an_interrupted_force_resumes_with_a_changed_plug_in(folder, monkeypatch
     assert compute(plan_of([1]), folder.path).computed == []
 
 
+def test_no_run_of_a_group_goes_on_with_an_edited_plugin(tmp_path):
+    """The command does not ask for the run of the plug-in, which has the same group."""
+    code = "def mine():\n    return Corruption(lambda data, *_: data._replace(y=0 * data.y), frozenset({'y'}))\n"
+    (tmp_path / "mine.py").write_text(f"from fedsim import Corruption\n\n\n{code}")
+    keys = {"corruption__fraction": 0.5, "record__final_states": True}
+    folder = run_plan(
+        plan_of([0], corruption__kind=fedsim.sweep(["flipping", "mine.py:mine"]), **keys), tmp_path / "run"
+    )
+    (tmp_path / "mine.py").write_text(f"from fedsim import Corruption\n\n\n{code.replace('0 *', '1 *')}")
+    longer = plan_of([0], corruption__kind="flipping", server__num_rounds=8, **keys)
+    with pytest.raises(RunFolderError, match=r"mine\.py:mine has changed since its runs were computed"):
+        run_plan(longer, folder.path)
+    assert all(run.is_complete for run in RunFolder(folder.path).runs())
+    assert compute(longer, folder.path, allow_mismatch=True).computed == [(round_, 2) for round_ in (2, 4, 6, 8)]
+
+
+def test_rows_of_groups_that_were_replaced_are_an_error(folder):
+    results = fedsim.Result(folder.path)
+    assert results.runs
+    shutil.rmtree(next((folder.path / "groups").iterdir()))
+    with pytest.raises(RunFolderError, match="computed again since they were loaded"):
+        len(results.rounds)
+
+
 @pytest.mark.parametrize("text", ["data", "source", "versions", "plug-in"])
 def test_changes_need_allow_mismatch(text, folder, whole, monkeypatch):
     """Complete runs keep their rows; half-done ones start anew if data or plug-ins have changed, else they resume."""

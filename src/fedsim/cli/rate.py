@@ -47,8 +47,10 @@ def add_parser(commands: Any) -> None:
 def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     """Rates the rules; `overrides` are settings that all of them get."""
     from fedsim.config.registry import lookup
+    from fedsim.engine import devices
     from fedsim.rating import protocol
 
+    devices.use_one_per_core()  # before a check starts JAX
     data = str(overrides.pop(DATA, "digits"))
     lookup("--data", data, protocol.DATA_SETS)
     if protocol.RULE in overrides:

@@ -170,7 +170,8 @@ class Experiment:
         }
         if self.claims is not None:
             shown["report.claims"] = self.claims
-        return to_toml(shown, self.sweep)
+        is_named = lambda key: key in FIXED or self.schema.fields[key].section in sections
+        return to_toml(shown, [{key: block[key] for key in block if is_named(key)} for block in self.sweep])
 
     def digest(self) -> str:
         """Eight hexadecimal digits that change with any key of the runs."""

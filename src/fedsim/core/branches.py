@@ -133,8 +133,16 @@ def _switch_attacks(attacks: Sequence[Attack], index: ArrayLike) -> Attack:
 
 
 def _switch(index: ArrayLike, run: Callable[..., PyTree], number: int, *operands: PyTree) -> PyTree:
-    """`run(index, *operands)` by `number` branches."""
-    return jax.lax.switch(index, [partial(run, position) for position in range(number)], *operands)
+    """`run(index, *operands)` by `number` branches.
+
+    A single one gets another beside it that is never taken: without a condition, the compiler would fuse it with what
+    surrounds it, and last bits would differ from those of the same branch in a family.
+    """
+    branches: list[Callable[..., PyTree]] = [partial(run, position) for position in range(number)]
+    if number == 1:
+        shapes = jax.eval_shape(branches[0], *operands)
+        branches.append(lambda *operands: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes))
+    return jax.lax.switch(index, branches, *operands)
 
 
 def _with_slot(state: tuple[PyTree, ...], position: int, slot: PyTree) -> tuple[PyTree, ...]:

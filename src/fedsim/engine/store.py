@@ -67,10 +67,14 @@ def open_folder(
         if num_again and not force:
             log.warning(f"{folder.path}: computed again from the start: {count(num_again, 'run')}")
         runs = [missing.get(position, config) for position, config in enumerate(plan.runs)]
-        groups = [_resume(group, num, plan, runs, positions, current, is_dry) for group, num in incomplete.items()]
+        changed: dict[GroupFolder, Record] = {}  # written when nothing can fail any more
+        groups = [_resume(group, num, plan, runs, positions, current, changed) for group, num in incomplete.items()]
         plan, ids = replace(plan, runs=runs), list(positions)
         new = with_groups_of(plan, list(missing))
-        for group in [] if is_dry else fit(new).groups:
+        fitted = new if is_dry else fit(new)
+        for stored_group, record in ({} if is_dry else changed).items():
+            stored_group.write_record(record)
+        for group in [] if is_dry else fitted.groups:
             name = section_name(plan.runs[group.runs[0]].server.aggregator)
             added = folder.add_group(name, _record(group, ids, digests, created, current))
             groups.append(replace(group, folder=added.path.name))
@@ -133,18 +137,27 @@ def _find_missing(
         longest = max(num_rounds, run[ROUNDS])
         if not force:
             if group not in changes:
-                edited = [name for name, digest in group.record.files.items() if files.get(name, digest) != digest]
                 has_same_data = group.record.data == digests[data_choice(config)]
-                changes[group] = next(iter(edited), "") if has_same_data else "the data set"
+                changes[group] = _edited_file(group, files) if has_same_data else "the data set"
             check(changes[group])
             if (is_recorded := has_all_of(run, flatten(config))) and completed[group] >= num_rounds:
                 continue
             has_no_states = completed[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
             if is_recorded and not changes[group] and not has_no_states:
-                resumed[group] = max(longest, resumed.get(group, 0))
-                continue
+                if group not in resumed:
+                    others = [_read_config(plan, group, run) for run in group.record.runs if run["id"] not in wanted]
+                    changes[group] = _edited_file(group, factories.plugin_files(others))
+                    check(changes[group])
+                if not changes[group]:
+                    resumed[group] = max(longest, resumed.get(group, 0))
+                    continue
         missing[position] = _merge(config, run, longest, config.record.final_states)
     return missing, resumed
+
+
+def _edited_file(group: GroupFolder, files: Mapping[str, str]) -> str:
+    """The plug-in of a group that is another one in `files`, by digest; empty: none is."""
+    return next((name for name, digest in group.record.files.items() if files.get(name, digest) != digest), "")
 
 
 def _older_input(record: Record, new_data: Mapping[Settings, str], new_files: Mapping[str, str]) -> str:
@@ -194,12 +207,12 @@ def _resume(
     runs: list[Config],
     positions: dict[str, int],
     current: dict[str, Any],
-    is_dry: bool,
+    changed: dict[GroupFolder, Record],
 ) -> Group:
     """The group of a plan that continues a stored one, with its layout, up to `num_rounds`.
 
     Those of its runs that `runs` lack are added there, and to `positions`. All are recorded as before; final states
-    if the plan asks for them.
+    if the plan asks for them. `changed` gets what is stored of the group then.
     """
     record, layout, machine = group.record, Layout(**group.record.layout), plan.machine
     if layout.num_devices > machine.num_devices:
@@ -219,9 +232,8 @@ def _resume(
         runs[position] = _merge(config, run, max(num_rounds, config.server.num_rounds), final_states)
     rows = [run | {ROUNDS: num_rounds, "record.final_states": final_states} for run in record.runs]
     environments = record.environments if current in record.environments else [*record.environments, current]
-    changed = msgspec.structs.replace(record, runs=rows, environments=environments)
-    if changed != record and not is_dry:
-        group.write_record(changed)
+    if (new := msgspec.structs.replace(record, runs=rows, environments=environments)) != record:
+        changed[group] = new
     return replace(plan, runs=runs).group(members, layout, group.path.name)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from fedsim.config.components import forget_plugins, unflatten
 from fedsim.config.schema import Config
 from fedsim.core.types import FederatedDataset, Variables
+from fedsim.engine import devices
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
 from fedsim.engine.factories import model_files
@@ -76,6 +77,7 @@ def load_model(run: StoredRun, data: FederatedDataset | None = None) -> TrainedM
     arrays that it started with are other ones than in the run.
     """
     arrays = run.read_model()
+    devices.use_one_per_core()  # runs that follow are computed as if they came first
     forget_plugins()
     config = unflatten({key: hashable(value) for key, value in run.keys.items()})
     if data is None and run.keys.get("arrays.path") == "":

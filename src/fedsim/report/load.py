@@ -133,15 +133,16 @@ def _hold_stopped(table: pl.DataFrame, runs: Sequence[StoredRun]) -> tuple[pl.Da
     if not may_stop:
         return table, {}
     last = table.filter(col("run").is_in(may_stop)).group_by("run").last()
-    is_complete = {group: group.is_complete() for group in {runs[position].group for position in may_stop}}
+    of_groups = {runs[position].group for position in may_stop}
+    reached = {group: max(group.last_round(), group.read_completion().rounds) for group in of_groups}
     later: list[tuple[int, int]] = []
     stopped = {}
     for position, end in last.select("run", "round").iter_rows():
         run = runs[position]
-        every, total = run.keys["server.eval_every"], run.keys[NUM_ROUNDS]
-        if end < min(total, run.group.num_rounds) and is_complete[run.group]:
+        every, until = run.keys["server.eval_every"], min(run.keys[NUM_ROUNDS], reached[run.group])
+        if end < until:  # other runs of the group went on
             stopped[position] = end
-            later += [(position, round_) for round_ in (*range(end + every, total, every), total)]
+            later += [(position, round_) for round_ in (*range(end + every, until, every), until)]
     pairs = pl.DataFrame(later, {name: table.schema[name] for name in ("run", "round")}, orient="row")
     held = last.drop("round").join(pairs, on="run").with_columns(byzantine_excess=None).select(table.columns)
     return pl.concat([table, held]).sort("run", "round"), stopped

@@ -204,6 +204,8 @@ class GroupFolder:
         By default those of all runs, with their positions in the index. Clients with names have the column
         "client_name", too.
         """
+        if not self.path.exists():
+            raise RunFolderError(f"{self.path}: its runs were computed again since they were loaded; load them again")
         ids = [run["id"] for run in self.record.runs]
         numbers = pl.Series(range(len(ids)) if positions is None else map(positions.get, ids), dtype=pl.Int32)
         schema = SCHEMAS[kind]
