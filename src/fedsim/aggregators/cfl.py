@@ -26,7 +26,7 @@ def cfl(
     """The mean of the larger of the two groups into which the updates' cosine similarities divide the cohort.
 
     The bipartition minimizes the largest similarity across it. If that is `threshold` or more, all clients are kept. Of
-    two groups of the same size, the one with more examples is kept.
+    two groups of the same size, the one with more examples, or more weight, is kept.
     """
 
     def compute_weights(report: CohortReport) -> Array:
@@ -39,9 +39,8 @@ def cfl(
 
         (n1, m1), (n2, m2) = size(first), size(second)
         larger = jnp.where((n1 > n2) | ((n1 == n2) & (m1 >= m2)), first, second)
-        return weights_by(
-            weighting, jnp.where(jnp.maximum(similarity, -1.0) >= threshold, report.valid, larger), report
-        )
+        keeps_all = jnp.maximum(similarity, -1.0) >= threshold  # a cosine may be rounded to less
+        return weights_by(weighting, jnp.where(keeps_all, report.valid, larger), report)
 
     return from_weights(compute_weights)
 

@@ -50,7 +50,8 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     from fedsim.engine import devices
     from fedsim.rating import protocol
 
-    devices.use_one_per_core()  # before a check starts JAX
+    if options.target is None:
+        devices.use_one_per_core()  # before a check starts JAX
     data = str(overrides.pop(DATA, "digits"))
     lookup("--data", data, protocol.DATA_SETS)
     if protocol.RULE in overrides:

@@ -27,8 +27,8 @@ def layerwise(rule: Aggregator) -> Aggregator:
 
     An array is a parameter, such as the weights or the bias of a layer, or one of a model's statistics. Each has a
     state, and random numbers, of its own; a rule that needs root data measures the model after the update of this array
-    alone. If `rule` gives no client a weight, the array's update is 0. The weights [K] and alpha [N] are means over
-    the arrays, weighted by their sizes. Names in `info` get the path of the array, as in "lam/params/Dense_0/bias".
+    alone. If `rule` gives no client a weight, the array's update is 0. The weights [K] and alpha [N] are means over the
+    arrays, weighted by their sizes. Names in `info` get the path of the array, as in "lam/params/Dense_0/bias".
 
     Raises `AssertionError` if `rule` is no rule.
 
