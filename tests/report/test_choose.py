@@ -130,7 +130,7 @@ def test_a_clean_scenario_is_chosen_by_itself(tmp_path):
     runs = [run("median", 0.0, 0, "none", **keys[attack], **{KEYS[0]: rate}) for attack, rate in accuracies]
     value = lambda run, t: accuracies[run["attack.kind"], run[KEYS[0]]]
     chosen = report.choose(report.load(make_folder(tmp_path / "a", runs, value, validation=value)), KEYS[:1])
-    assert [(choice.where_name, dict(choice.values)[KEYS[0]]) for choice in chosen.selection.choices] == [
+    assert [(choice.where, dict(choice.values)[KEYS[0]]) for choice in chosen.selection.choices] == [
         ("Clean", 1.0),
         ("20 %", 0.1),
     ]

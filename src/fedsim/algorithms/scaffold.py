@@ -58,11 +58,11 @@ def scaffold(
         return LocalResult(trained, control, (weight, jax.tree.map(lambda change: weight * change, changes)))
 
     def update_server_state(server_state: PyTree, messages: PyTree, valid: Array, num_clients: Scalar) -> PyTree:
-        total = num_clients
-        if weighting == "examples":
-            weights, messages = messages
-            total = num_clients * jnp.sum(weights) / jnp.maximum(jnp.sum(valid), 1)
-            total = jnp.maximum(total, 1)  # without a client
-        return jax.tree.map(lambda c, changes: c + jnp.sum(changes, axis=0) / total, server_state, messages)
+        if weighting == "equal":
+            return jax.tree.map(lambda c, a: c + jnp.sum(a, axis=0) * (1 / num_clients), server_state, messages)
+        weights, messages = messages
+        total = num_clients * jnp.sum(weights) / jnp.maximum(jnp.sum(valid), 1)
+        total = jnp.maximum(total, 1)  # without a client
+        return jax.tree.map(lambda c, a: c + jnp.sum(a, axis=0) / total, server_state, messages)
 
     return Algorithm(init, train, update_server_state, needs_sgd=True)

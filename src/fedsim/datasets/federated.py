@@ -1,5 +1,6 @@
 """Builds a `FederatedDataset` from a `RawDataset` and a partition of its training examples."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -102,24 +103,14 @@ def _check_positions(raw: RawDataset, examples: np.ndarray) -> np.ndarray:
     return examples
 
 
-def unseen_class_notes(dataset: FederatedDataset) -> list[str]:
-    """A remark if at least 1 % of the test labels are classes that no client trains on."""
-    if not dataset.num_classes:
-        return []
-    is_unseen = ~np.isin(dataset.y_test, dataset.train.y)
-    share, classes = is_unseen.mean(), np.unique(dataset.y_test[is_unseen])
-    if share < MIN_UNSEEN_FRACTION:
-        return []
-    names = dataset.label_names or range(dataset.num_classes)
-    shown = ", ".join(str(names[number]) for number in classes[:MAX_SHOWN_CLASSES])
-    shown += " ..." * (len(classes) > MAX_SHOWN_CLASSES)
-    return [f"{dataset.name}: {100 * share:.3g} % of the test labels are classes that no client trains on: {shown}"]
-
-
-def unseen_client_notes(dataset: FederatedDataset) -> list[str]:
-    """A remark if test examples belong to clients without training examples, whose ids may be misspelled."""
-    unseen = 0 if dataset.test_clients is None else int(np.sum(dataset.test_clients >= dataset.num_clients))
-    if not unseen:
-        return []
-    of_all = f"{unseen:,} of {len(dataset.y_test):,} test examples belong to clients without training examples"
-    return [f"{dataset.name}: {of_all}; check test_client_ids if that is not meant"]
+def unseen_notes(dataset: FederatedDataset) -> Iterator[str]:
+    """Remarks if 1 % of the test labels, or any test clients, which may be misspelled, have no training data."""
+    is_unseen = ~np.isin(dataset.y_test, dataset.train.y) if dataset.num_classes else np.zeros(1, bool)
+    if (share := is_unseen.mean()) >= MIN_UNSEEN_FRACTION:
+        classes, names = np.unique(dataset.y_test[is_unseen]), dataset.label_names or range(dataset.num_classes)
+        shown = ", ".join(str(names[number]) for number in classes[:MAX_SHOWN_CLASSES])
+        shown += " ..." * (len(classes) > MAX_SHOWN_CLASSES)
+        yield f"{dataset.name}: {100 * share:.3g} % of the test labels are classes that no client trains on: {shown}"
+    if unseen := 0 if dataset.test_clients is None else int(np.sum(dataset.test_clients >= dataset.num_clients)):
+        of_all = f"{unseen:,} of {len(dataset.y_test):,} test examples belong to clients without training examples"
+        yield f"{dataset.name}: {of_all}; check test_client_ids if that is not meant"

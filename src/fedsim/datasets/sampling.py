@@ -3,6 +3,7 @@
 S. Caldas et al.: "LEAF: A Benchmark for Federated Settings", 2018, https://arxiv.org/abs/1812.01097
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -63,22 +64,14 @@ def _draw_examples(
     return np.sort(rng.permutation(available)[:num_examples])
 
 
-def default_split_notes(raw: RawDataset, config: DataConfig) -> list[str]:
-    """A remark if test examples are split off by default."""
-    if config.test_fraction is not None or len(raw.y_test):
-        return []
-    examples = "the examples" if raw.client_ids is None else "each client's examples"
-    return [
-        f"data.test_fraction: {raw.name} comes without test examples, so {100 * DEFAULT_TEST_FRACTION:g} % of "
-        f"{examples} become test examples"
-    ]
-
-
-def unused_client_notes(raw: RawDataset, config: DataConfig) -> list[str]:
-    """A remark if the examples belong to clients with names, but are divided in another way."""
-    if config.partition == "natural" or raw.client_names is None or len(raw.client_names) < 2:
-        return []
-    return [f'{raw.name}: its clients are not used; data.partition = "natural" uses them, got "{config.partition}"']
+def division_notes(raw: RawDataset, config: DataConfig) -> Iterator[str]:
+    """Remarks if test examples are split off by default, and if the data's own clients are divided in another way."""
+    if config.test_fraction is None and not len(raw.y_test):
+        examples = "the examples" if raw.client_ids is None else "each client's examples"
+        share = f"{100 * DEFAULT_TEST_FRACTION:g} % of {examples} become test examples"
+        yield f"data.test_fraction: {raw.name} comes without test examples, so {share}"
+    if config.partition != "natural" and raw.client_names is not None and len(raw.client_names) > 1:
+        yield f'{raw.name}: its clients are not used; data.partition = "natural" uses them, got "{config.partition}"'
 
 
 def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> RawDataset:

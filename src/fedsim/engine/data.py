@@ -12,7 +12,7 @@ from fedsim.core import require
 from fedsim.core.types import Array, ClientData, FederatedDataset
 from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
-from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_class_notes, unseen_client_notes
+from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_notes
 from fedsim.datasets.partition import describe_natural_clients
 from fedsim.datasets.scales import scale_notes
 from fedsim.datasets.subsets import deduplicate, hold_out_root, hold_out_validation, make_long_tail
@@ -29,7 +29,7 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     is_natural = config.has_natural_clients
     load = lambda: factories.build(config, "data.name", data.name, split)
     raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)
-    notes = [*sampling.default_split_notes(raw, data), *sampling.unused_client_notes(raw, data)]
+    notes = [*sampling.division_notes(raw, data)]
     raw = deduplicate(raw) if data.deduplicate else raw
     raw = make_long_tail(raw, data.long_tail, rng(5)) if data.long_tail < 1 else raw
     sample = sampling.sample_clients if is_natural and raw.client_ids is not None else sampling.subsample
@@ -39,7 +39,7 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng(1))
     about = describe_natural_clients(raw) if is_natural else (None, (), data.num_clients)
     dataset = make_federated_dataset(raw, partition, *about)
-    notes += [*raw.notes, *scale_notes(dataset), *unseen_class_notes(dataset), *unseen_client_notes(dataset)]
+    notes += [*raw.notes, *scale_notes(dataset), *unseen_notes(dataset)]
     return replace(dataset, root=root, validation=validation, notes=tuple(notes))
 
 

@@ -15,7 +15,7 @@ from fedsim.config.roles import NOT_IN_IDS
 from fedsim.errors import ConfigError
 from fedsim.report.keys import SETTING_KEYS
 from fedsim.report.metric import Metric
-from fedsim.report.names import SweptValues, aggregator_name, format_values, join
+from fedsim.report.names import SweptValues, aggregator_name, format_values, join, percent, scenario_name
 from fedsim.report.results import Choice, Results, Selection
 from fedsim.report.rows import row_names
 from fedsim.report.settings import Scenario, Setting, rows_of
@@ -65,9 +65,12 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         settings += candidates[values]
         first = replace(candidates[values][0], swept_values=of_group)
         optimism = max(on_test.values()) - on_test[values] if results.explored is None else np.nan
-        choices.append(Choice(first, where, values, optimism))
+        place = percent(where) if isinstance(where, float) else scenario_name(where)
+        choices.append(Choice(first, place, values, optimism))
     settings.sort(key=lambda setting: setting.position)
-    selection = Selection(tuple(keys), by, per, tuple(choices))
+    on = "validation data" if by == "validation" else "the test set itself, which is optimistic"
+    how = "one value for the worst attack at each share" if per == "worst" else "each scenario by itself"
+    selection = Selection(f"{', '.join(keys)}: chosen on {on}, {how}.", by, tuple(choices))
     return replace(results, settings=settings, table=rows_of(results.table, settings), selection=selection)
 
 
@@ -120,7 +123,7 @@ def selection_notes(selection: Selection, data: str, metric: Metric) -> tuple[st
     names = row_names([choice.setting for choice in choices])
     for choice in choices:
         rule = join(names[choice.setting], format_values(choice.setting.values_of("data")))
-        by_rule.setdefault(rule, {}).setdefault(format_values(choice.values), []).append(choice.where_name)
+        by_rule.setdefault(rule, {}).setdefault(format_values(choice.values), []).append(choice.where)
     lines = [f"{rule}: {_chosen_text(by_values)}." for rule, by_values in by_rule.items() if any(by_values)]
     optimism = [choice.optimism for choice in choices if choice.values and np.isfinite(choice.optimism)]
     if selection.by == "validation" and optimism:

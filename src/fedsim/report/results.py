@@ -18,8 +18,8 @@ from fedsim.report.compare import SPLIT, byzantine_excess, compare, count_runs, 
 from fedsim.report.final import LAST, Final
 from fedsim.report.keys import Run, hashable
 from fedsim.report.metric import ACCURACY, BACKDOOR, DETECTION, EXCESS, LOSS, Metric
-from fedsim.report.names import SweptValues, percent, scenario_name
-from fedsim.report.settings import Scenario, Setting
+from fedsim.report.names import SweptValues
+from fedsim.report.settings import Setting
 from fedsim.runs.folder import RunFolder, StoredRun, read_rows
 from fedsim.runs.groups import GroupFolder
 
@@ -35,7 +35,7 @@ class Choice:
     """The values that were chosen for a rule."""
 
     setting: Setting  # the first with these values
-    where: Scenario | float  # or the share of corrupted or malicious clients under any attack
+    where: str  # the scenario, or the share of corrupted or malicious clients under any attack
     values: SweptValues
     optimism: float
     """How much better the test metric, in the worst scenario, would be if the test set had been used to choose.
@@ -43,25 +43,14 @@ class Choice:
     NaN with `--confirm`, which shows other runs.
     """
 
-    @property
-    def where_name(self) -> str:
-        return percent(self.where) if isinstance(self.where, float) else scenario_name(self.where)
-
 
 @dataclass(frozen=True)
 class Selection:
     """All that was chosen, and how."""
 
-    keys: tuple[str, ...]
+    sentence: str
     by: str  # "validation" or "test"
-    per: str  # "scenario" or "worst"
     choices: tuple[Choice, ...]
-
-    @property
-    def sentence(self) -> str:
-        on = "validation data" if self.by == "validation" else "the test set itself, which is optimistic"
-        per = "one value for the worst attack at each share" if self.per == "worst" else "each scenario by itself"
-        return f"{', '.join(self.keys)}: chosen on {on}, {per}."
 
 
 @dataclass(frozen=True, eq=False)
