@@ -11,13 +11,11 @@ import pytest
 
 import fedsim
 from fedsim import report
-from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.config.components import flatten
 from fedsim.config.resolve import schema
 from fedsim.report import style
 from fedsim.report.claims import NO_VERDICT, Claim, call
 from fedsim.report.results import Results
-from tests.aggregators.test_arfl import by_bisection
 from tests.conftest import load_script
 from tests.report.synthetic import write_folder
 
@@ -219,49 +217,6 @@ def test_fraction(tmp_path):
     assert [claim.measured for claim in claims.fraction_femnist(results)] == ["79.50 %", "FedAvg, 0 %: 85.00 %"]
 
 
-def test_heterogeneity(tmp_path):
-    curves = {0.1: [10, 20, 30, 10, 40, 10], 1.0: [10, 30, 50, 55, 60, 55], 10.0: [10, 30, 50, 60, 70, 80]}
-    keys = rule("arfl", "shuffling", 0.3) | {"data.partition": "dirichlet"}
-    runs = [run(keys | {"dirichlet.alpha": alpha}, curve) for alpha, curve in curves.items()]
-    rising, calm = claims.heterogeneity(read(tmp_path, "heterogeneity", runs))
-    assert verdicts([rising, calm]) == ["holds", "holds"]
-    assert rising.measured == "α = 0.1: 22.00 %, α = 1: 50.00 %, α = 10: 58.00 %"  # without round 0
-    # In rounds 3 to 5: steps 30 and -30, 5 and -5, 10 and 10.
-    assert calm.measured == "α = 0.1: 30.00, α = 1: 5.00, α = 10: 0.00"
-
-
-def test_limits(tmp_path):
-    attack = lambda kind: {"attack.kind": kind}
-    runs = [
-        run(rule("arfl", "shuffling", 0.5), [10, 70], weight=0.0),
-        run(rule("arfl", "collusion", 0.5), [10, 40], weight=0.9),
-        run(rule("arfl", "shuffling", 0.3), [10, 71], weight=0.01),
-        run(rule("arfl", "shuffling", 0.3) | attack("fake_loss"), [10, 30], weight=0.8),
-        run(rule("arfl", "none", 0.3) | attack("sign_flip"), [10, 45], weight=0.3),
-        run(rule("fedavg", "none", 0.3) | attack("sign_flip"), [10, 44], weight=0.3),
-    ]
-    every = claims.limits(read(tmp_path, "limits", runs))
-    assert verdicts(every) == ["holds", "holds", "holds", "holds", "open"]
-    assert every[1].measured == "80.0 % of the weight, 30 % of the clients; 1.0 % with true losses"
-    assert every[4].measured == "ARFL 45.00 %, FedAvg 44.00 %"
-
-
-def test_lambda(tmp_path):
-    every = weights.lambda_(read(tmp_path, "lambda", lambda_runs()))
-    assert verdicts(every) == ["holds"] * 7
-    assert [claim.measured for claim in every] == [
-        "1 at λ = 0.1 M",
-        "λ ≤ 1 M",
-        "λ = 1 M",
-        "4 of 4",
-        "70.00 % at 1 M; 40.00 % and 50.00 % at the ends",
-        "70.00 % at 1 M, 60.00 % at 3.2 M",
-        "3 clients with weight, 3 benign",
-    ]
-    every = weights.lambda_(read(tmp_path, "failing", lambda_runs((60, 40, 50, 70))[1:]))
-    assert verdicts(every) == ["fails", "holds", "holds", "holds", "fails", "fails", "fails"]
-
-
 def test_a_split_counts_as_all_of_its_seeds(tmp_path):
     """Three splits with two seeds; in one run the corrupted client gets all the weight at the smallest lambda."""
 
@@ -316,20 +271,6 @@ def test_fairness(tmp_path):
     # Client 1: client 0 has too few examples to be called hard. Weights over m/M: 0.2/0.05, 0/0.2, 0.8/0.25.
     assert every[0].measured == f"0.00 and {(4 + 0 + 3.2) / 3:.2f} of FedAvg's, λ = 0.1 M"
     assert every[2].measured == "20.0 % and 50.0 %"
-
-
-@pytest.mark.parametrize("lam", [1e-3, 0.1, 1.0, 100.0])
-def test_theorem_2(lam):
-    rng = np.random.default_rng(1)
-    num_examples, losses = rng.integers(1, 100, 12), rng.gamma(2.0, size=12).astype(np.float32).astype(float)
-    alpha, threshold = weights.compute_optimum(losses, num_examples, lam)
-    np.testing.assert_allclose(alpha, by_bisection(losses, num_examples, lam), atol=1e-9)
-    best = losses.argmin()
-    assert threshold == pytest.approx(losses[best] + lam * num_examples.sum() * alpha[best] / num_examples[best])
-    ours = arfl_weights(losses.astype(np.float32), num_examples, lam)
-    np.testing.assert_allclose(ours.alpha, alpha, rtol=1e-4, atol=1e-6)
-    least = weights.compute_objective(alpha, losses, num_examples, lam)
-    assert (least <= weights.compute_objective(rng.dirichlet(np.ones(12), 20), losses, num_examples, lam)).all()
 
 
 def test_bound(tmp_path):

@@ -109,38 +109,6 @@ def test_foolsgold_is_compared_where_the_published_numbers_are(tmp_path):
         assert claims[0].text.startswith("After the 3,000 rounds") == (rounds == 3000)
 
 
-def test_numbers_of_a_readme(tmp_path):
-    claims, runs = claims_of(
-        tmp_path / "run", "readme", model__name=f"{CONFIGS}/models.py:readme_mlp", data__partition="iid"
-    )
-    expected = [100 * np.mean([accuracy(run, t) for run in runs]) for t in (10, 50)]
-    assert [claim.published for claim in claims] == ["94.57", "97.21"]
-    np.testing.assert_allclose([np.mean(claim.numbers[0]) for claim in claims], expected)
-
-
-def test_signs_of_tables_without_numbers(tmp_path):
-    """FLANDERS: by the best accuracy; label poisoning: where nodes have one class; FedProx: by the second half."""
-    claims, runs = claims_of(tmp_path / "flanders", "flanders", seed=fedsim.sweep([5, 6, 7]))
-    assert len(claims) == 4 * 4 + 1  # the rules under attack, and Multi-Krum without any
-    is_opt = lambda run: run["attack.kind"].endswith("flanders_opt")
-    of = lambda rule: [run for run in runs if run["server.aggregator"] == rule and is_opt(run)]
-    best = lambda rule: [100 * max(accuracy(run, t) for t in range(4, 51, 2)) for run in of(rule)]
-    (claim,) = (claim for claim in claims if claim.text == "Bulyan is above FedAvg, OPT")
-    np.testing.assert_allclose(claim.numbers[0], np.subtract(best("bulyan"), best("fedavg")))
-    assert claim.published == "+17 points"
-    claims, _ = claims_of(tmp_path / "poisoning", "label-poisoning")
-    assert [claim.verdict for claim in claims].count("-") == 4  # IID and Dirichlet, for comparison
-    assert sum("the mean is above" in claim.text for claim in claims) == 2 * 4
-    claims, runs = claims_of(tmp_path / "fedprox", "fedprox")
-    assert len(claims) == 1 + 2 * 3
-    late = lambda mu: [
-        np.mean([accuracy(run, -t) for t in range(100, 201, 10)])
-        for run in runs
-        if (run["fedprox.mu"], run["synthetic.iid"]) == (mu, True)
-    ]
-    np.testing.assert_allclose(claims[0].numbers[0], np.subtract(late(1), late(0)))
-
-
 def flanders(name, rounds=3, change=lambda t, u: (1 + t) * u, **settings):
     """What clients send in the last of `rounds` rounds: (contexts of all rounds, drawn [K], rows [K, d])."""
     attack = getattr(load_script(CONFIGS / "attacks.py"), f"flanders_{name}")(num_malicious=3, **settings)
