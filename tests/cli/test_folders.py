@@ -100,7 +100,7 @@ def test_a_flipped_bit_or_a_missing_end_is_reported(kind, name, folders, tmp_pat
     folder = RunFolder(tmp_path / "run")
     (path, *_) = sorted(folder.path.glob(f"groups/*/*-{kind}.parquet"))
     expected, data = folder.read(kind), path.read_bytes()
-    for position in range(0, len(data), max(1, len(data) // 25)):
+    for position in range(0, len(data), max(1, len(data) // 100)):
         for damaged in (data[:position] + bytes([data[position] ^ 16]) + data[position + 1 :], data[:position]):
             path.write_bytes(damaged)
             with pytest.raises(

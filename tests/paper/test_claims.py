@@ -11,11 +11,13 @@ import pytest
 
 import fedsim
 from fedsim import report
+from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.config.components import flatten
 from fedsim.config.resolve import schema
 from fedsim.report import style
 from fedsim.report.claims import NO_VERDICT, Claim, call
 from fedsim.report.results import Results
+from tests.aggregators.test_arfl import by_bisection
 from tests.conftest import load_script
 from tests.report.synthetic import write_folder
 
@@ -271,6 +273,20 @@ def test_fairness(tmp_path):
     # Client 1: client 0 has too few examples to be called hard. Weights over m/M: 0.2/0.05, 0/0.2, 0.8/0.25.
     assert every[0].measured == f"0.00 and {(4 + 0 + 3.2) / 3:.2f} of FedAvg's, λ = 0.1 M"
     assert every[2].measured == "20.0 % and 50.0 %"
+
+
+@pytest.mark.parametrize("lam", [1e-3, 0.1, 1.0, 100.0])
+def test_theorem_2(lam):
+    rng = np.random.default_rng(1)
+    num_examples, losses = rng.integers(1, 100, 12), rng.gamma(2.0, size=12).astype(np.float32).astype(float)
+    alpha, threshold = weights.compute_optimum(losses, num_examples, lam)
+    np.testing.assert_allclose(alpha, by_bisection(losses, num_examples, lam), atol=1e-9)
+    best = losses.argmin()
+    assert threshold == pytest.approx(losses[best] + lam * num_examples.sum() * alpha[best] / num_examples[best])
+    ours = arfl_weights(losses.astype(np.float32), num_examples, lam)
+    np.testing.assert_allclose(ours.alpha, alpha, rtol=1e-4, atol=1e-6)
+    least = weights.compute_objective(alpha, losses, num_examples, lam)
+    assert (least <= weights.compute_objective(rng.dirichlet(np.ones(12), 20), losses, num_examples, lam)).all()
 
 
 def test_bound(tmp_path):

@@ -132,7 +132,7 @@ def test_the_page_has_the_tables_and_a_figure(rated):
     assert "<td>contract of rules</td>" in page
 
 
-def test_a_change_of_the_plugin_is_refused(rated, monkeypatch, capsys):
+def test_a_change_of_the_plugin_is_refused_but_with_force(rated, monkeypatch, capsys):
     folder, _ = rated
     monkeypatch.chdir(folder.parent)
     monkeypatch.setitem(ADVERSARIES, "standard-1", FEW)
@@ -142,8 +142,11 @@ def test_a_change_of_the_plugin_is_refused(rated, monkeypatch, capsys):
     monkeypatch.setattr(costs, "measure", lambda folder, data, keys: [1.0] * len(card.SIZES))
     plugin = folder.parent / "my rules.py"
     plugin.write_text(plugin.read_text() + "\n# changed\n")
-    assert main(["rate", "my rules.py:median", "--out", "runs"]) == 2
+    command = ["rate", "my rules.py:median", "--out", "runs"]
+    assert main(command) == 2
     assert "my rules.py:median has changed" in capsys.readouterr().err
+    assert main([*command, "--force"]) == 0
+    assert (folder / "cards" / "median-my-rules.py-.csv").read_text() == rated[1]["csv"]
 
 
 def test_bad_input_is_one_line(tmp_path, capsys):

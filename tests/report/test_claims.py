@@ -139,6 +139,9 @@ def test_the_pooled_deviation_is_that_of_the_two_sample_t_test():
     pooled = (ours.mean() - mean) / (t * np.sqrt(1 / len(ours) + 1 / num_runs))
     difference = ours.mean() - mean
     assert claim.comparison.difference == f"{difference:+.2f} points, {difference / pooled:+.1f} sd"
+    for number, verdict in ((2 - 1e-6, "agrees"), (2 + 1e-6, "near"), (4 - 1e-6, "near"), (4 + 1e-6, "differs")):
+        reference = ours.mean() - number * pooled, std, num_runs
+        assert Claim("", ours, unit="nats", kind="published", reference=reference).verdict == verdict
     assert (claim.published, claim.measured) == ("64.27 ± 3.70", f"{ours.mean():.2f} ± {ours.std(ddof=1):.2f}")
     assert Claim("", [30.0], unit="nats", kind="published", reference=(29.0, 0.1)).verdict == "differs"  # not points
     assert summarize([claim, Claim("", [1], kind="published")]) == "1 of 1 published numbers agree or are near"

@@ -58,7 +58,7 @@ def scaffold(
         return LocalResult(trained, control, (weight, jax.tree.map(lambda change: weight * change, changes)))
 
     def update_server_state(server_state: PyTree, messages: PyTree, valid: Array, num_clients: Scalar) -> PyTree:
-        if weighting == "equal":
+        if weighting == "equal":  # times 1/N: a quotient has other last bits on several devices
             return jax.tree.map(lambda c, a: c + jnp.sum(a, axis=0) * (1 / num_clients), server_state, messages)
         weights, messages = messages
         total = num_clients * jnp.sum(weights) / jnp.maximum(jnp.sum(valid), 1)

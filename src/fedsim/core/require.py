@@ -45,9 +45,13 @@ def like(actual: PyTree, expected: PyTree, name: str) -> None:
         array(a, array_type(b), f"{name}{jax.tree_util.keystr(path)}")
 
 
+def is_key(leaf: Any) -> bool:
+    """Whether it is an array of random keys."""
+    return bool(jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key))
+
+
 def no_keys(tree: PyTree, name: str) -> None:
     """Requires arrays that can be padded and saved, without random keys."""
-    is_key = lambda leaf: jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
     true(not any(map(is_key, jax.tree.leaves(tree))), f"{name} must hold no random keys; keep jax.random.key_data(key)")
 
 

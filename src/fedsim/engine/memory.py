@@ -13,6 +13,7 @@ from fedsim.config.roles import attack_component
 from fedsim.config.schema import Config
 from fedsim.core.client import loss_gradient
 from fedsim.core.contracts import Task
+from fedsim.core.require import is_key
 from fedsim.core.types import FederatedDataset, PyTree, Variables
 from fedsim.datasets.portions import ALIGNMENT
 from fedsim.engine import build
@@ -68,7 +69,6 @@ def step_bytes(
 
 def tree_bytes(tree: PyTree) -> int:
     """Bytes of a tree of arrays, or of their shapes; a random key counts as 16."""
-    is_key = lambda a: jnp.issubdtype(a.dtype, jax.dtypes.prng_key)
     item_bytes = lambda a: KEY_BYTES if is_key(a) else np.dtype(a.dtype).itemsize
     return sum(math.prod(leaf.shape) * item_bytes(leaf) for leaf in jax.tree.leaves(tree))
 

@@ -16,6 +16,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Sharding
 
+from fedsim.core.require import is_key
 from fedsim.core.types import PyTree
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.runs.checkpoints import import_orbax
@@ -107,7 +108,7 @@ def put(tree: PyTree, sharding: Sharding) -> PyTree:
 
 
 def _put_parts(array: Any, sharding: Sharding) -> jax.Array:
-    if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+    if is_key(array):
         return jax.random.wrap_key_data(_put_parts(jax.random.key_data(array), sharding))
     array = np.asarray(array)
     array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)

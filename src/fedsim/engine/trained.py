@@ -56,8 +56,7 @@ class TrainedModel:
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """Its arrays by name, such as "Dense_0/kernel"; beside adapters also those that they are added to."""
-        task = make_task(self.config, self.dataset)
-        others = {} if self.config.adapter.rank is None else task.frozen
+        others = {} if self.config.adapter.rank is None else make_task(self.config, self.dataset).frozen
         return {name: np.asarray(array) for name, array in (others | by_path(self.variables)).items()}
 
     @cached_property

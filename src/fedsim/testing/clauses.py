@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.core.require import instance
+from fedsim.core.require import instance, is_key
 from fedsim.core.selection import smooth_selection
 from fedsim.core.types import Aggregate, Array, PyTree
 from fedsim.testing import require
@@ -77,7 +77,7 @@ def stack_trees(trees: list[PyTree]) -> PyTree:
 def _on_host(leaf: Any) -> Any:
     """A NumPy array with the dtype that JAX gives `leaf`; random keys, which NumPy does not know, stay as they are."""
     array = jnp.asarray(leaf)
-    return array if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.asarray(array)
+    return array if is_key(array) else np.asarray(array)
 
 
 def traced_anew(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:

@@ -1,10 +1,9 @@
 """`fedsim.core.require`, and comparisons of values that raise `AssertionError` with a message, too."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fedsim.core.require import array, array_type, like, shape, true
+from fedsim.core.require import array, array_type, is_key, like, shape, true
 from fedsim.core.types import PyTree
 
 __all__ = ["array", "array_type", "close", "finite", "like", "max_abs", "no_new_nan", "shape", "to_float64", "true"]
@@ -37,7 +36,6 @@ def no_new_nan(after: PyTree, before: PyTree, name: str) -> None:
 
 def to_float64(tree: PyTree) -> list[np.ndarray]:
     """All leaves as float64, random keys as their bits."""
-    is_key = lambda leaf: isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return [
         np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf, np.float64) for leaf in jax.tree.leaves(tree)
     ]
