@@ -332,3 +332,6 @@ def test_changes_need_allow_mismatch(text, folder, whole, monkeypatch):
     assert all(run.is_complete for run in folder.runs())
     assert rows_by_round(folder) >= rows_by_round(whole)
     assert len(folder.groups()) == 3
+    if text == "source":  # what the folder has of the new code says nothing about older rows
+        with pytest.raises(RunFolderError, match="--allow-mismatch to show its rows"):
+            run_plan(plan_of(SEEDS, RULES), folder.path)

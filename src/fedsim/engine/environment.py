@@ -59,24 +59,27 @@ def folder_digest(folder: Path, pattern: str = "**/*.py") -> str:
     return digest.hexdigest()
 
 
-def check_environment(path: Path, known: Sequence[GroupFolder], current: dict[str, Any], is_pending: bool) -> None:
+def check_environment(
+    path: Path, known: Sequence[GroupFolder], shown: Sequence[GroupFolder], current: dict[str, Any], is_pending: bool
+) -> None:
     """Raises `RunFolderError` if code, versions or devices have changed since the folder's runs were computed.
 
-    If nothing is to be computed, only changed code matters.
+    `known` are the folder's groups, `shown` those with rows of the plan. If nothing is to be computed, only changed
+    code matters.
     """
+    is_current = lambda before: before["source"] == current["source"]
     accepted = [before for group in known for before in group.record.environments]
-    if not accepted or current in accepted:
-        return
-    same_code = [before for before in accepted if before["source"] == current["source"]]
-    before = (same_code or accepted)[-1]
-    if not same_code:
+    older = [group for group in shown if not any(map(is_current, group.record.environments))]
+    if older or (known and not any(map(is_current, accepted))):
+        before = older[-1].record.environments[-1] if older else accepted[-1]
         changed = [f"fedsim/{name}" for name, *_ in find_differences(before["source"], current["source"])]
         to = "compute missing ones" if is_pending else "show its rows"
         raise RunFolderError(
             f"{path}: fedsim's code has changed since its runs were computed ({', '.join(changed)}); add "
             f"--allow-mismatch to {to} all the same, or {ELSEWHERE}"
         )
-    if is_pending:
+    if is_pending and accepted and current not in accepted:
+        before = next(filter(is_current, reversed(accepted)))
         changes = [f"{key} was {old}, is {new}" for key, old, new in find_differences(before, current)]
         more = [f"and {len(changes) - MAX_CHANGES} more"] if len(changes) > MAX_CHANGES else []
         raise RunFolderError(

@@ -59,11 +59,15 @@ def open_folder(
         known = folder.groups() if folder.is_occupied() else []
         # Later than all others, whatever the clocks of other computers say.
         created = max([time.time(), *(group.record.created + 1e-3 for group in known)])
-        missing, incomplete = _find_missing(folder.path, plan, list(positions), known, digests, force, allow_mismatch)
+        completed = {group: group.read_completion().rounds for group in known}
+        latest = _latest(known, completed, {id_: plan.runs[i].server.num_rounds for id_, i in positions.items()})
+        missing, incomplete = _find_missing(
+            folder.path, plan, list(positions), completed, latest, digests, force, allow_mismatch
+        )
         if not (force or allow_mismatch):
-            check_environment(folder.path, known, current, bool(missing or incomplete))
-        stored = {run["id"] for group in known for run in group.record.runs}
-        num_again = sum(id_ in stored for id_, position in positions.items() if position in missing)
+            shown = [group for id_, (group, _) in latest.items() if positions[id_] not in missing]
+            check_environment(folder.path, known, shown, current, bool(missing or incomplete))
+        num_again = sum(positions[id_] in missing for id_ in latest)
         if num_again and not force:
             log.warning(f"{folder.path}: computed again from the start: {count(num_again, 'run')}")
         runs = [missing.get(position, config) for position, config in enumerate(plan.runs)]
@@ -91,7 +95,8 @@ def _find_missing(
     path: Path,
     plan: Plan,
     ids: Sequence[str],
-    known: Sequence[GroupFolder],
+    known: Mapping[GroupFolder, int],
+    latest: Mapping[str, tuple[GroupFolder, dict[str, Any]]],
     digests: Mapping[Settings, str],
     force: bool,
     allow_mismatch: bool,
@@ -99,12 +104,10 @@ def _find_missing(
     """The runs that are to be computed in new groups, by position; the groups to be resumed, and up to which round.
 
     Runs are computed again for more rounds if no final states were saved, or to record more. `force` computes all.
-    Raises `RunFolderError` if data or plug-ins have changed.
+    `known` are the folder's groups with their completed rounds, `latest` the groups of the plan's runs. Raises
+    `RunFolderError` if data or plug-ins have changed.
     """
     files = factories.plugin_files(plan.runs)
-    completed = {group: group.read_completion().rounds for group in known}
-    wanted = {id_: config.server.num_rounds for id_, config in zip(ids, plan.runs, strict=True)}
-    latest = _latest(known, completed, wanted)
     is_locked = cache(lambda group: group.lock.is_held())  # once a group
     changes: dict[GroupFolder, str] = {}
     # Of what no group has, other versions are older ones; also those of runs that are not asked for.
@@ -140,12 +143,12 @@ def _find_missing(
                 has_same_data = group.record.data == digests[data_choice(config)]
                 changes[group] = _edited_file(group, files) if has_same_data else "the data set"
             check(changes[group])
-            if (is_recorded := has_all_of(run, flatten(config))) and completed[group] >= num_rounds:
+            if (is_recorded := has_all_of(run, flatten(config))) and known[group] >= num_rounds:
                 continue
-            has_no_states = completed[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
+            has_no_states = known[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
             if is_recorded and not changes[group] and not has_no_states:
                 if group not in resumed:
-                    others = [_read_config(plan, group, run) for run in group.record.runs if run["id"] not in wanted]
+                    others = [_read_config(plan, group, run) for run in group.record.runs if run["id"] not in latest]
                     changes[group] = _edited_file(group, factories.plugin_files(others))
                     check(changes[group])
                 if not changes[group]:
