@@ -119,6 +119,7 @@ def test_epsilon_is_infinite_without_protection():
         ({"attack.kind": fedsim.sweep(["inf", "mimic"]), "attack.fraction": 0.2}, "attack.kind = mimic"),
         ({"attack.kind": "gaussian", "gaussian.center": "mean", "attack.fraction": 0.2}, "gaussian.center = mean"),
         ({"attack.kind": "model_replacement", "attack.fraction": 0.2}, "attack.kind = model_replacement without"),
+        ({"corruption.kind": "shift", "data.name": "separable_2d"}, "corruption.kind = shift"),
         (
             {"corruption.kind": fedsim.sweep(["flipping", "exclude"]), "corruption.start_round": 2},
             "if clients are excluded with corruption.start_round",

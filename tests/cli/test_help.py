@@ -42,6 +42,7 @@ def folder(tmp_path, monkeypatch):
             "--data-path leaf --clients natural --suspect none",
             ['path = "leaf"', 'name = "char_lstm"', "cohort_size = 1"],
         ),
+        ("--data-path digits --clients 030 --suspect none", ["num_clients = 30"]),
         ("--data-path digits --clients 30 --suspect flipping", ['name = "digits"', 'corruption.kind = "flipping"']),
     ],
 )

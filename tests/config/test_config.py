@@ -213,6 +213,7 @@ def test_keys_without_effect_do_not_distinguish_runs(first, second, are_equal):
         (0.5, 71, 36, 35),  # the paper's Shakespeare, 35.5
         (0.3, 1039, 312, 311),  # and its FEMNIST, 311.7
         (0.29, 100, 29, 29),  # a little less in floating point
+        (0.7, 45, 32, 31),  # 31.5, also a little less
         (1.0, 7, 7, 7),
         (0.0, 7, 0, 0),
     ],

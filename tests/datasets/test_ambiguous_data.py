@@ -22,13 +22,14 @@ PIXELS.flat[0] = 255
 def test_characters_that_are_no_class_of_a_text_model_raise():
     """It predicts the next character, so its one-hot rows of others would be zero."""
     texts = np.asarray([[0, 1, 1], [1, 0, 1]] * 3, np.int32)
-    plan = lambda x, x_test, model="char_lstm": make_plan(
+    plan = lambda x, x_test, model="char_lstm", **tables: make_plan(
         fedsim.load(
             {
                 "model": {"name": model},
                 **{"char_lstm": {"hidden_size": 4}, "transformer": {"hidden_size": 8, "num_layers": 1}},
                 "server": {"cohort_size": 1},
                 "data": {"num_clients": 1},
+                **tables,
             },
             data=fedsim.from_arrays(x, Y % 2, x_test=x_test, y_test=Y % 2, inputs="text"),
         )
@@ -37,6 +38,10 @@ def test_characters_that_are_no_class_of_a_text_model_raise():
     assert not [note for note in plan(texts, texts).notes if "as numbers" in note]
     note = "model.name: mlp takes characters as numbers; char_lstm and transformer embed them"
     assert note in plan(texts, texts, "mlp").notes
+    backdoor = {"corruption": {"kind": "backdoor", "fraction": 1.0}}
+    plan(texts, texts, **backdoor, backdoor={"phrase": [1, 0]})
+    with pytest.raises(ConfigError, match=r"^backdoor\.phrase: must be tokens from 0 to 1, got 2$"):
+        plan(texts, texts, **backdoor, backdoor={"phrase": [1, 2]})
     for x, x_test, value in ((10 * texts, texts, 10), (texts, texts + 1, 2), (-texts, texts, -1)):
         with pytest.raises(ConfigError, match=rf"^model\.name: char_lstm .* inputs must be 0 to 1, got {value};"):
             plan(x, x_test)

@@ -10,11 +10,14 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 import fedsim
+from fedsim.config.sections import DataConfig
 from fedsim.config.toml import parse
 from fedsim.datasets import digits, separable_2d, synthetic
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import iid, natural
+from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.sampling import sample_clients
 from fedsim.engine import make_plan
 from fedsim.errors import ConfigError, DataError
 from fedsim.testing import check_dataset
@@ -236,3 +239,21 @@ def test_wrong_types_and_client_ids_raise():
         canonicalize(replace(raw, client_ids=np.asarray(["a", "b", "c"])))
     with pytest.raises(DataError, match="client ids must be integers >= 0"):
         canonicalize(replace(raw, client_ids=np.asarray([-1, 0, 1])))
+    with pytest.raises(DataError, match=r"num_classes must be an integer, got None"):
+        canonicalize(replace(raw, num_classes=None))
+    of_clients = replace(raw, client_ids=np.asarray([2, 0, 1], np.uint64))
+    for names in (["a", "b"], ["a", "b", "a"], "abc"):
+        with pytest.raises(DataError, match="client_names must be 3 different names, got "):
+            canonicalize(replace(of_clients, client_names=names))
+    with pytest.raises(DataError, match="label_names must be 2 different names, got "):
+        canonicalize(replace(raw, label_names=np.asarray(["a"])))
+    raw = canonicalize(replace(of_clients, client_names=["a", "b", "c"], label_names=["no", "yes"]))
+    assert (raw.client_ids.dtype, list(raw.client_names), list(raw.label_names)) == (np.int64, [*"abc"], ["no", "yes"])
+
+
+def test_test_labels_of_another_type_stay_classes():
+    """Where test examples are drawn anew, from both parts: 299 does not become 43."""
+    y, y_test = np.arange(4, dtype=np.uint8) % 2, np.asarray([299, 1], np.int64)
+    raw = RawDataset("made", np.eye(4), y, np.eye(4)[:2], y_test, 300, "vector", np.arange(4) % 2, np.arange(2))
+    config = DataConfig(partition="natural", max_test_examples=1)
+    assert set(sample_clients(canonicalize(raw), config, np.random.default_rng(0)).y_test) == {299, 1}

@@ -3,6 +3,8 @@
 `tests/fuzz/generated` has pictures of all modes, and windows of texts.
 """
 
+import io
+
 import numpy as np
 import pytest
 
@@ -116,6 +118,12 @@ def picture(pixels, mode=None):
     return Image.fromarray(pixels) if mode is None else Image.fromarray(pixels).convert(mode)
 
 
+def frames(images):
+    first, *others = map(Image.fromarray, images)
+    first.save(stream := io.BytesIO(), "TIFF", save_all=True, append_images=others)
+    return {"bytes": stream.getvalue(), "path": None}
+
+
 def saved_pictures(path, pictures, decode=True):
     kinds = hf.Features({"image": hf.Image(decode=decode), "label": hf.ClassLabel(names=["a", "b"])})
     return save(path, hf.Dataset.from_dict({"image": [*pictures] * 2, "label": [0, 1] * len(pictures)}, kinds))
@@ -127,6 +135,7 @@ def saved_pictures(path, pictures, decode=True):
         (None, "image of row 1 of the split train: must be there, got none"),
         ({"bytes": b"junk", "path": None}, "image of row 1 of the split train: cannot identify image file"),
         (picture(np.dstack([COLORS[0], GRAY[0]])), "image of row 1 of the split train: is partly transparent; "),
+        (frames(GRAY), "image of row 1 of the split train: must be one picture, got 2 frames; "),
         (picture(GRAY[0][:4]), r"got \(6, 5, 1\) and \(4, 5, 1\) of image of row 1 of the split train"),
         (picture(GRAY[0].astype(np.float32)), "images must have one type, got float32, uint8"),
         (picture(GRAY[0].astype(np.int32) * 100), "must have one type, got uint8 and int32 of image of row 1"),

@@ -134,6 +134,16 @@ def always_normed(spec):
     return nnx.bridge.to_linen(Normed)
 
 
+def normed(spec):
+    class Normed(nn.Module):
+        @nn.compact
+        def __call__(self, x, train=False):
+            x = nn.Dense(1024)(x.reshape(len(x), -1))
+            return nn.Dense(10)(nn.BatchNorm(use_running_average=not train)(x))
+
+    return Normed()
+
+
 def always_dropped(spec):
     class Dropped(nnx.Module):
         def __init__(self, *, rngs):
@@ -334,6 +344,13 @@ def test_a_mean_of_the_batch_is_found_where_all_images_have_the_same():
     tables = {"model": {"name": "plugin.py:always_shifted"}, "server": {"cohort_size": 4}}
     with pytest.raises(ConfigError, match=rf"^model\.name: plugin\.py:always_shifted{READS_OTHERS}"):
         make_plan(fedsim.load(tables, data=data))
+
+
+def test_batches_of_models_with_batch_statistics_stay_whole():
+    micro_batch = lambda **model: plan(client__batch_size=32, **model).groups[0].layout.micro_batch
+    assert 0 < micro_batch(mlp__hidden_sizes=[1024], model__name="mlp") < 32
+    assert micro_batch(model__name="plugin.py:normed") == 0
+    assert micro_batch(model__name="plugin.py:normed", engine__micro_batch=8) == 8
 
 
 def test_a_model_may_compare_the_examples_of_full_batches():

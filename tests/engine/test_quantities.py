@@ -107,7 +107,7 @@ def test_accuracy_after_local_steps_with_whole_batches(tmp_path):
         "model": {"name": "logistic"},
         "corruption": {"kind": "flipping", "clients": [1]},
         "flipping": {"to": "opposite"},
-        "client": {"learning_rate": 0.5, "batch_size": 15},
+        "client": {"learning_rate": 1.0, "batch_size": 15, "schedule": "cosine"},  # the second round's rate is 0.5
         "server": {"aggregator": "fedavg", "cohort_size": 3, "num_rounds": 2, "eval_every": 2},
         "record": {"models": True, "local_steps": 4},
     }

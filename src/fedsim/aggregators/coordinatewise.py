@@ -8,7 +8,7 @@ Clients count equally, as in the papers. The update is no weighted mean of the c
 diagnostic: in proportion to the share of parameters at which a client's value is within the range of the kept ones,
 measured on at most `MAX_SAMPLES` evenly spaced parameters.
 
-With weights from another rule (`Method.weighting`), the clients' values at a parameter, in ascending order, lie side by
+With weights from another rule (`server.weighting`), the clients' values at a parameter, in ascending order, lie side by
 side on the interval from 0 to 1, each as wide as the client's weight. The trimmed mean is the mean over the part from b
 to 1 - b, and the median the value at 1/2. With equal weights and b = f / K, these are the papers' rules.
 """

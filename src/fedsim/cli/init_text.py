@@ -32,6 +32,7 @@ def write_text(
 
     if clients != NATURAL and not (clients.isdecimal() and int(clients) > 0):
         raise ConfigError(f"--clients: must be an integer >= 1 or natural, got {clients}")
+    clients = clients if clients == NATURAL else str(int(clients))  # 007 is no integer of TOML
     attacks = [kind for kind in KINDS["attack.kind"].built_in if kind not in KINDS["corruption.kind"].built_in]
     key = "attack.kind" if suspect in attacks else "corruption.kind"
     cohort_size = min(COHORT_SIZE, natural if clients == NATURAL else int(clients))

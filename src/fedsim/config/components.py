@@ -39,7 +39,8 @@ def unmet(field: Field, config: Config) -> str:
     """Why the key has no effect on the run; "" if it has one."""
     settings = dict(config.settings) if field.name not in FIXED else {}
     value = lambda name: settings[name] if name in settings else attrgetter(name)(config)
-    return next((condition.reason for condition in field.only_if if value(condition.name) != condition.value), "")
+    is_met = lambda condition: (value(condition.name) == condition.value) != condition.is_not
+    return next((condition.reason for condition in field.only_if if not is_met(condition)), "")
 
 
 def without_effect(config: Config) -> dict[str, str]:

@@ -73,8 +73,8 @@ def _make_field(name: str, annotation: Any, default: Any, role: Role | None, is_
 
 def _with_reason(only_if: OnlyIf, section: str) -> OnlyIf:
     """The condition on another setting of the section, with its key."""
-    name = f"{section}.{only_if.name}"
-    return replace(only_if, name=name, reason=f"{name} is not {format_toml(only_if.value)}")
+    name, value = f"{section}.{only_if.name}", format_toml(only_if.value)
+    return replace(only_if, name=name, reason=f"{name} is {value if only_if.is_not else f'not {value}'}")
 
 
 def _is_plain(annotation: Any) -> bool:
@@ -111,6 +111,10 @@ def settings_of(factory: Factory) -> tuple[Field, ...]:
                     f"got {annotations[name].__origin__}; change its annotation"
                 )
             result.append(field)
+            conditions = (note for note in annotations[name].__metadata__ if isinstance(note, OnlyIf))
+            others = (condition.name for condition in conditions if not condition.reason)
+            if unknown := next((other for other in others if other not in defaults), ""):
+                raise ConfigError(f"{factory.key}: {key}: its OnlyIf must name another setting, got {unknown}")
     return tuple(result)
 
 

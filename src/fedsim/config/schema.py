@@ -58,6 +58,11 @@ class Config:
         return self.adapter.rank is not None
 
     @property
+    def has_low_rank(self) -> bool:
+        """Whether layers have adapters; at rank 0 only whole arrays are trained."""
+        return bool(self.adapter.rank)
+
+    @property
     def has_corrupted(self) -> bool:
         """Whether any clients are corrupted."""
         return bool(self.corruption.clients) or self.corruption.fraction > 0
@@ -74,9 +79,10 @@ class Config:
 
     @property
     def has_malicious(self) -> bool:
-        """Whether any clients are malicious."""
-        fraction = self.attack.fraction
-        return bool(self.attack.clients) or (self.has_corrupted if fraction is None else fraction > 0)
+        """Whether any clients that participate are malicious."""
+        fraction, is_excluded = self.attack.fraction, self.corruption.kind == "exclude"
+        by_corruption = self.has_corrupted and not is_excluded
+        return bool(self.attack.clients) or (by_corruption if fraction is None else fraction > 0)
 
     @property
     def has_attack(self) -> bool:
@@ -107,10 +113,11 @@ def is_byzantine_count(key: str) -> bool:
 
 NO_CORRUPTION = "there is no corruption or attack: set corruption.kind, and corruption.fraction or corruption.clients"
 CORRUPTION = OnlyIf("has_corruption", reason=NO_CORRUPTION)
-NOT_MALICIOUS = "no clients are corrupted or malicious: set corruption.fraction or attack.fraction"
+NOT_MALICIOUS = "no participating client is malicious: set corruption.fraction or attack.fraction"
 ATTACK = OnlyIf("has_attack", reason="there is no attack: set attack.kind")
 FRACTION = OnlyIf("corruption.clients", (), "corruption.clients replaces it"), CORRUPTION
 ADAPTERS = (OnlyIf("has_adapters", reason="the model is trained itself: set adapter.rank"),)
+LOW_RANK = (OnlyIf("has_low_rank", reason="no layer has an adapter: set adapter.rank"),)
 NATURAL = (OnlyIf("has_natural_clients", True, 'data.partition is not "natural": leave it out', is_error=True),)
 SUBSAMPLE = (OnlyIf("has_natural_clients", False, 'data.partition is "natural": use data.max_examples', is_error=True),)
 ONLY_IF = {
@@ -130,7 +137,8 @@ ONLY_IF = {
     "attack.kind": (OnlyIf("has_malicious", reason=NOT_MALICIOUS),),
     "attack.fraction": (OnlyIf("attack.clients", (), "attack.clients replaces it"), ATTACK),
     "attack.clients": (ATTACK,),
-    **dict.fromkeys(("adapter.alpha", "adapter.factors", "adapter.whole", "adapter.base"), ADAPTERS),
+    **dict.fromkeys(("adapter.alpha", "adapter.factors"), LOW_RANK),
+    **dict.fromkeys(("adapter.whole", "adapter.base"), ADAPTERS),
     "client.epochs": (OnlyIf("client.steps", None, "client.steps replaces it"),),
     "server.num_byzantine": (OnlyIf("has_byzantine_count", reason="no rule or pre-aggregator takes it"),),
 }

@@ -150,9 +150,9 @@ class AdapterConfig:
         Literal["both", "b"], "trained factors: a [in, rank] and b [rank, out], or b alone with a random a"
     ] = "both"
     whole: Annotated[tuple[str, ...], "arrays that are trained, too, as patterns of their names such as Dense_2/*"] = ()
-    base: Annotated[str, "an .npz or .safetensors file of the model's arrays; default: the initial model of seed 0"] = (
-        ""
-    )
+    base: Annotated[
+        str, "an .npz or .safetensors file of the model's arrays; default: a random model, the same for all seeds"
+    ] = ""
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class ServerConfig:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Execution: affects speed, rounding errors and (micro_batch) the random draws of dropout and augmentation."""
+    """Execution: affects speed, rounding errors and (micro_batch) random draws in local steps and batch statistics."""
 
     client_width: Annotated[Width, "clients of a run that train in one vectorized step (1 to K), or auto"] = "auto"
     run_width: Annotated[Width, "runs of a group that train in one vectorized step, or auto"] = "auto"

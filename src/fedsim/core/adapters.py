@@ -35,7 +35,7 @@ def with_adapters(
 
     Its params are arrays by name, such as "Dense_0/lora_a". All other arrays are frozen, except those whose names match
     a pattern in `whole`, such as "Dense_2/*". The model starts with the arrays `base` by name; what is trained may be
-    missing there, and has initial values then. Without `base`, frozen arrays are the initial ones of seed 0. Raises
+    missing there, and has initial values then. Without `base`, frozen arrays are those of one random model. Raises
     `ValueError` if the model has no such layers, `base` lacks an array or has another shape, or a pattern matches none.
     """
     layers = partial(_add_adapter, rank=rank, scale=alpha / max(rank, 1))

@@ -256,10 +256,10 @@ class Simulation:
         """Metrics [N] of each client's own model on its examples in `test`.
 
         It is that of the algorithm, or the broadcast model if it trains none, after `num_steps` more local steps, with
-        the batches of the next round.
+        the batches of the next round and the learning rate of the last one.
         """
         data, key = current_data(data, state.round + 1), RoundKeys.of(state.key, state.round).training
-        method = self._method(hparams, state.round)
+        method = self._method(hparams, jnp.maximum(state.round - 1, 0))
         sgd = self._local_sgd(method, replace(self.training, steps=max(num_steps, 1)))
         personal = method.algorithm.personal or (lambda client_state, broadcast: broadcast)
 

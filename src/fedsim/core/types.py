@@ -197,7 +197,7 @@ class CohortReport(NamedTuple):
     valid: Bool[Array, " K"]
     """The client has examples and answered, and its update (and loss, if recorded) is finite."""
     weights: Float[Array, " K"] | None = None
-    """Weights that another rule gave (`Method.weighting`), in place of the clients' examples; None: there is none.
+    """Weights that another rule gave (`server.weighting`), in place of the clients' examples; None: there is none.
     Clients without one are not valid."""
     mixing: Float[Array, "K C"] | None = None
     """Share of each of the C clients in each row; None if row k is client k."""

@@ -18,13 +18,16 @@ MAX_CLASSES = 2**24
 def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
     """`raw` as NumPy arrays, with inputs of at most 32 bits, which copies wider ones; little else is copied.
 
-    Classes [M, 1], which columns of data frames are, become [M]. Images of whole numbers from 0 to 255 become uint8,
-    and uint16 images floats in [0, 1]. Raises `DataError` if arrays do not fit together, or have wrong shapes, types,
-    labels, masked values or values that are not finite, or if `needs_test` and there is no test set.
+    Classes become int32, and [M, 1], which columns of data frames are, [M]. Images of whole numbers from 0 to 255
+    become uint8, and other uint16 images floats in [0, 1]. Raises `DataError` if arrays do not fit together, or have
+    wrong shapes, types, labels, masked values or values that are not finite, if a client or a class has no name, or if
+    `needs_test` and there is no test set.
     """
     if not isinstance(raw, RawDataset):
         raise DataError(f"data.name: must return a fedsim.datasets.RawDataset, got {type(raw).__name__}")
     _require(raw, raw.inputs in get_args(InputKind), f'inputs must be "image", "text" or "vector", got "{raw.inputs}"')
+    is_integer = isinstance(raw.num_classes, int | np.integer)
+    _require(raw, is_integer, f"num_classes must be an integer, got {raw.num_classes!r}")
     bounds = f"0 (the targets are numbers) to {MAX_CLASSES:,}"
     _require(raw, 0 <= raw.num_classes <= MAX_CLASSES, f"num_classes must be {bounds}, got {raw.num_classes:,}")
     x, x_test = (as_array(raw.name, "inputs", a) for a in (raw.x, raw.x_test))
@@ -44,7 +47,20 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
         shapes = train.shape[1:], test.shape[1:]
         _require(raw, shapes[0] == shapes[1], f"training {what} are {shapes[0]}, but test {what} are {shapes[1]}")
     _require(raw, x.dtype == x_test.dtype, f"training inputs are {x.dtype}, but test inputs are {x_test.dtype}")
-    return raw
+    if raw.num_classes:  # of one type, as parts of both may be joined
+        raw = replace(raw, y=convert(y, np.int32), y_test=convert(y_test, np.int32))
+    return _with_names(raw)
+
+
+def _with_names(raw: RawDataset) -> RawDataset:
+    """`raw` with ids of one type, and names as arrays. Raises `DataError` if a client or a class has no name."""
+    ids, test_ids = (None if a is None else convert(a, np.int64) for a in (raw.client_ids, raw.test_client_ids))
+    clients, classes = (None if a is None else np.asarray(a) for a in (raw.client_names, raw.label_names))
+    num_ids = 1 + max((int(a.max(initial=-1)) for a in (ids, test_ids) if a is not None), default=-1)
+    for key, names, least in (("client_names", clients, num_ids), ("label_names", classes, raw.num_classes)):
+        is_named = names is None or (names.ndim == 1 and len(names) >= least == len({*map(str, names[:least])}))
+        _require(raw, is_named, f"{key} must be {least} different names, got {names!r:.100}")
+    return replace(raw, client_ids=ids, test_client_ids=test_ids, client_names=clients, label_names=classes)
 
 
 def as_array(name: str, what: str, values: Any) -> np.ndarray:

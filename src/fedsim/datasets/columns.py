@@ -53,12 +53,10 @@ def encode(
     standard deviation 1 over all rows; lists stay as they are. Raises `DataError`, with the column, if one is missing
     or cannot be used.
     """
-    if table.is_empty():
-        raise DataError(f"{name}: must have rows, got none")
     raw = targets(name, table, label, client)
     for column in drop:
         require_column(name, table, "drop", column)
-    notes, unused = list(raw.notes), {label, client, *drop}
+    notes, unused = list(raw.notes), named(label, client, *drop)
     for column, problem in unusable_columns(table, unused, index).items():
         if problem not in LEFT_OUT:
             raise DataError(f"{name}: column {column!r} {problem}; change it, or add it to drop")
@@ -96,6 +94,8 @@ def texts_of(name: str, table: pl.DataFrame, text: str) -> list[str]:
 
 def targets(name: str, table: pl.DataFrame, label: str, client: str) -> RawDataset:
     """The labels and clients of the rows, which are not split, without inputs, and remarks on their names."""
+    if table.is_empty():
+        raise DataError(f"{name}: must have rows, got none")
     y, classes = _labels(name, require_column(name, table, "label", label), label)
     names, ids = clients(name, table, client) if client else (None, None)
     x, notes = np.zeros((len(y), 0), np.float32), []
@@ -107,6 +107,11 @@ def targets(name: str, table: pl.DataFrame, label: str, client: str) -> RawDatas
         notes += [f"{name}: column {column!r} has {found}" for found in name_remarks(of_column, column)]
     num_classes = 0 if classes is None else len(classes)
     return RawDataset(name, x, y, x[:0], y[:0], num_classes, "vector", ids, None, names, classes, tuple(notes))
+
+
+def named(label: str, client: str, *others: str) -> set[str]:
+    """The columns that are named; the client may not be, which is no column without a name."""
+    return {label, *others} | ({client} if client else set())
 
 
 def require_column(name: str, table: pl.DataFrame, key: str, column: str) -> pl.Series:

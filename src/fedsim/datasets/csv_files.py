@@ -24,15 +24,14 @@ BATCH_ROWS, MAX_CELL = 1_000, 2**31 - 1
 OPENERS: dict[bytes, Callable[..., Any]] = {  # by the first bytes
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
-    b"\x28\xb5\x2f\xfd": lambda path, _: _open_zstd(path),
 }
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 SEPARATORS = ",;\t|"
 QUOTED = re.compile(r'"[^"]*"')
 EXCEL = re.compile(r"sep=(.)\r?\n")  # the first line of some files for Excel
-COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")  # instead of a decimal point
-GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})?")  # may be thousands
-INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
+COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?", re.ASCII)  # instead of a decimal point
+GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})?", re.ASCII)  # may be thousands
+INTEGER = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
 PADDED = r"^[+-]?0\d"
 CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?"
 TIMES = {pl.Datetime: rf"^\d{{4}}-[01]\d-[0-3]\d([T ]{CLOCK}(Z|[+-]\d\d:?\d\d)?)?$", pl.Time: f"^{CLOCK}$"}
@@ -56,7 +55,7 @@ def read_cells(path: Path) -> tuple[pl.DataFrame, str]:
         if named:
             stream.readline()
         csv.field_size_limit(MAX_CELL)
-        rows = filter(None, csv.reader(stream, delimiter=separator))  # without blank lines
+        rows = filter(None, csv.reader(stream, delimiter=separator, strict=True))  # without blank lines
         names = [name.strip() for name in next(rows, [])]
         names = [name if name or "" not in names[:i] else f"Unnamed: {i}" for i, name in enumerate(names)]
         if not names:
@@ -70,11 +69,6 @@ def read_cells(path: Path) -> tuple[pl.DataFrame, str]:
                 raise ValueError(f"the header has {len(names)} columns, but a row has {len(row)}: {shown}")
             parts.append(pl.DataFrame(dict(zip(names, zip(*batch, strict=True), strict=True)), parts[0].schema))
     return pl.concat(parts, rechunk=True), separator
-
-
-def _open_zstd(path: Path) -> io.BytesIO:
-    lines = pl.read_csv(path, has_header=False, infer_schema=False, quote_char=None, separator="\x01").to_series()
-    return io.BytesIO("\n".join(line or "" for line in lines).encode())
 
 
 def parse(subject: str, texts: pl.Series, is_name: bool, can_have_commas: bool) -> pl.Series:

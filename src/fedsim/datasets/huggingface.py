@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from fedsim.core.settings import Bounds
+from fedsim.core.settings import Bounds, OnlyIf
 from fedsim.datasets import windows
 from fedsim.datasets.pictures import decode, stack
 from fedsim.datasets.raw import RawDataset, select_examples
@@ -20,6 +20,9 @@ from fedsim.errors import ConfigError, DataError, expand_user, import_extra, pip
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+HAS_TEXT = OnlyIf("text", "", is_not=True)
 
 
 def huggingface(
@@ -35,8 +38,10 @@ def huggingface(
     text: Annotated[
         str, "column of texts: inputs are windows of a client's texts, or with a label each text's first tokens"
     ] = "",
-    window: Annotated[int, Bounds(ge=1), "characters or tokens of an input"] = 80,
-    tokenizer: Annotated[str, "file of a tokenizer (tokenizer.json) that divides texts; default: characters"] = "",
+    window: Annotated[int, Bounds(ge=1), HAS_TEXT, "characters or tokens of an input"] = 80,
+    tokenizer: Annotated[
+        str, HAS_TEXT, "file of a tokenizer (tokenizer.json) that divides texts; default: characters"
+    ] = "",
 ) -> RawDataset:
     """The training split and, if there is one, the test split, of texts, of the only column of images, or of a table.
 
@@ -65,6 +70,8 @@ def huggingface(
     import datasets
 
     kinds = splits["train"].features
+    if unknown := next((column for column in drop if column not in kinds), ""):
+        raise DataError(f"{name}: drop must name columns ({', '.join(kinds)}), got {unknown}")
     images = [column for column in kinds if isinstance(kinds[column], datasets.Image) and column not in drop]
     if len(images) > 1 and not text:
         raise DataError(f"{name}: must have one column of images, got {', '.join(images)}; add others to drop")
@@ -103,6 +110,8 @@ def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> "p
 
     tables = []
     for split, rows in splits.items():
+        for column in (column for column, kind in rows.features.items() if isinstance(kind, datasets.Image)):
+            rows = rows.cast_column(column, datasets.Image(decode=False))
         table = rows.with_format("polars")[:]
         for column, kind in rows.features.items():
             if isinstance(kind, datasets.ClassLabel) and column not in drop:

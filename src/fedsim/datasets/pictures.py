@@ -34,12 +34,15 @@ def stack(name: str, images: Iterable[tuple[str, Callable[[], np.ndarray]]]) -> 
 def decode(picture: Any, size: int | None = None) -> np.ndarray:
     """[height, width, channels], uint8 or, of pictures with more bits, uint16, int32 or float32.
 
-    With `size`, of that height and width. Raises `ValueError` if there is no picture, or it is partly transparent.
+    With `size`, of that height and width. Raises `ValueError` if there is no picture, or it has several frames or is
+    partly transparent.
     """
     if picture is None:
         raise ValueError("must be there, got none")
+    if (num_frames := getattr(picture, "n_frames", 1)) > 1 and picture.format != "MPO":  # a camera's: a preview
+        raise ValueError(f"must be one picture, got {num_frames} frames; save these as files, or leave it out")
     if picture.mode in ("I", "F") or picture.mode.startswith("I;16"):
-        is_16_bits = picture.mode not in ("I", "F") or (picture.mode, picture.format) == ("I", "PNG")
+        is_16_bits = picture.mode not in ("I", "F") or (picture.mode == "I" and picture.format in ("PNG", "PPM"))
         picture = picture if size is None else picture.convert("F").resize((size, size))
         pixels = np.rint(picture) if is_16_bits else np.asarray(picture)
         return pixels.astype(np.uint16 if is_16_bits else pixels.dtype)[..., None]

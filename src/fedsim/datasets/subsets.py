@@ -59,19 +59,22 @@ def _draw(y: np.ndarray, num_classes: int, decay: float, rng: np.random.Generato
     return np.sort(np.concatenate([part[: floor_fraction(len(part), decay**k)] for k, part in enumerate(members)]))
 
 
-def hold_out_root(raw: RawDataset, num_examples: int, rng: np.random.Generator) -> tuple[RawDataset, Examples | None]:
+def hold_out_root(
+    raw: RawDataset, num_examples: int, rng: np.random.Generator, is_natural: bool
+) -> tuple[RawDataset, Examples | None]:
     """`raw` without `num_examples` random training examples, and those examples, or None if `num_examples` is 0.
 
-    Raises `DataError` if no training example would be left.
+    With `is_natural`, every natural client keeps at least one. Raises `DataError` if that leaves too few examples.
     """
     if num_examples == 0:
         return raw, None
-    if num_examples >= len(raw.y):
+    order, largest = _order(raw, rng, is_natural)
+    if num_examples > largest:
         raise DataError(
-            f"data.root_examples: must be less than the {len(raw.y)} training examples of {raw.name}, "
+            f"data.root_examples: must be at most {largest} of the {len(order)} training examples of {raw.name}, "
             f"got {num_examples}"
         )
-    return _hold_out(raw, num_examples, rng.permutation(len(raw.y)))
+    return _hold_out(raw, num_examples, order)
 
 
 def hold_out_validation(
@@ -84,18 +87,23 @@ def hold_out_validation(
     """
     if fraction == 0:
         return raw, None
-    order = rng.permutation(len(raw.y))
-    num_kept = 1
-    if is_natural and raw.client_ids is not None:  # the last example drawn of each client moves to the end
-        last = len(order) - 1 - np.unique(raw.client_ids[order[::-1]], return_index=True)[1]
-        order, num_kept = np.concatenate([np.delete(order, last), order[last]]), len(last)
-    num_examples, largest = round(fraction * len(order)), len(order) - num_kept
+    order, largest = _order(raw, rng, is_natural)
+    num_examples = round(fraction * len(order))
     if not 0 < num_examples <= largest:
         raise DataError(
             f"data.validation_fraction: must hold out 1 to {largest} of the {len(order)} training examples of "
             f"{raw.name}, got {fraction:g}, which is {num_examples}"
         )
     return _hold_out(raw, num_examples, order)
+
+
+def _order(raw: RawDataset, rng: np.random.Generator, is_natural: bool) -> tuple[np.ndarray, int]:
+    """A random order [M] of the training examples, and how many of the first ones may be held out."""
+    order = rng.permutation(len(raw.y))
+    if not is_natural or raw.client_ids is None:
+        return order, len(order) - 1
+    last = len(order) - 1 - np.unique(raw.client_ids[order[::-1]], return_index=True)[1]
+    return np.concatenate([np.delete(order, last), order[last]]), len(order) - len(last)  # the last of each client
 
 
 def _hold_out(raw: RawDataset, num_examples: int, order: np.ndarray) -> tuple[RawDataset, Examples]:

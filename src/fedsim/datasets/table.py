@@ -14,7 +14,7 @@ from fedsim.errors import ConfigError, DataError, expand_user, import_extra, rea
 if TYPE_CHECKING:
     import polars as pl
 
-NO_TEXT = OnlyIf("text", "")
+NO_TEXT, HAS_TEXT = OnlyIf("text", ""), OnlyIf("text", "", is_not=True)
 
 
 def table(
@@ -28,8 +28,10 @@ def table(
         bool, NO_TEXT, "shift and scale columns of numbers to mean 0 and standard deviation 1 over all rows"
     ] = True,
     text: Annotated[str, "column of texts, whose first characters or tokens are the inputs in place of features"] = "",
-    window: Annotated[int, Bounds(ge=1), "characters or tokens of an input"] = 80,
-    tokenizer: Annotated[str, "file of a tokenizer (tokenizer.json) that divides texts; default: characters"] = "",
+    window: Annotated[int, Bounds(ge=1), HAS_TEXT, "characters or tokens of an input"] = 80,
+    tokenizer: Annotated[
+        str, HAS_TEXT, "file of a tokenizer (tokenizer.json) that divides texts; default: characters"
+    ] = "",
 ) -> RawDataset:
     """The rows of the file at `path`, see `columns.encode` and `encode_texts`.
 
@@ -43,7 +45,7 @@ def table(
         if not value:
             raise ConfigError(f'table.{key}: must name {"a file" if key == "path" else "a column"}, got ""')
     file = expand_user(path)
-    (rows, index), name = read(file, label, client), file.absolute().name
+    (rows, index), name = read(file, label, client, {text or label, *drop} - {label, client}), file.absolute().name
     if text:
         return encode_texts(name, rows, text, label, client, window, tokenizer)
     return encode(name, rows, label, client, drop, standardize, index)

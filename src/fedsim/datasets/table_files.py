@@ -2,8 +2,9 @@
 
 import csv
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -13,7 +14,7 @@ from fedsim.datasets.csv_files import numbers_if_canonical, parse, read_cells
 from fedsim.errors import LOAD_ERRORS, DataError, reason
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
-COMPRESSED = (".gz", ".bz2", ".zst")  # of .csv and .tsv files
+COMPRESSED = (".gz", ".bz2")  # of .csv and .tsv files
 SPLIT = re.compile(r"(?<![a-z])(train|test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 LOGS = ("_delta_log", ".hoodie")  # say which files of a folder are current
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -25,8 +26,11 @@ def is_table(path: Path) -> bool:
     return (bool(_parts(path)) and not is_other) if path.is_dir() else _suffix(path) in SUFFIXES
 
 
-def read(path: Path, label: str, client: str = "") -> tuple[pl.DataFrame, set[str]]:
-    """The table in the file or folder at `path`, and which columns may be the index of a frame. Raises `DataError`."""
+def read(path: Path, label: str, client: str = "", as_texts: Collection[str] = ()) -> tuple[pl.DataFrame, set[str]]:
+    """The table in the file or folder at `path`, and which columns may be the index of a frame.
+
+    Columns of a CSV file that are `as_texts` are left as they are there. Raises `DataError`.
+    """
     if not (path.is_dir() or _suffix(path) in SUFFIXES):
         raise DataError(f"{path}: must be a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file, or a folder of them")
     if not path.exists():
@@ -66,7 +70,7 @@ def read(path: Path, label: str, client: str = "") -> tuple[pl.DataFrame, set[st
     for column in table:
         name, is_name = column.name, column.name in (label, client)
         is_csv = bool(separators) and column.dtype == pl.String
-        if is_csv and name not in folders:
+        if is_csv and name not in folders and name not in as_texts:
             can_have_commas = "," not in separators and name != client
             column = parse(f"{path}: column {name!r}", column, is_name, can_have_commas)
         if name in folders or (is_csv and is_name):
@@ -109,7 +113,8 @@ def _parts(folder: Path) -> list[Path]:
     """The files of a table in the folder and those below, without logs and metadata."""
     is_part = lambda path: _suffix(path) in SUFFIXES and not re.search(r"(^|/)[._]", str(path.relative_to(folder)))
     is_empty = lambda path: path.stat().st_size == 0 and _suffix(path) != ".parquet"  # as of Spark
-    return sorted(path for path in folder.rglob("*") if path.is_file() and is_part(path) and not is_empty(path))
+    paths = (Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
+    return sorted(path for path in paths if is_part(path) and not is_empty(path))
 
 
 def _index_columns(path: Path) -> set[str]:

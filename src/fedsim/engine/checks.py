@@ -52,6 +52,7 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     check_privacy(configs)
     check_model(configs[0], dataset, available)
     check_characters(configs[0], dataset)
+    check_phrases(configs, dataset)
     check_plugins(configs, dataset)
     notes = [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
     notes += [*_note_trusted_client(configs, dataset), *_note_losses(configs[0], dataset)]
@@ -150,6 +151,9 @@ def check_privacy(configs: Sequence[Config]) -> None:
         names = {"client.algorithm": [config.client.algorithm], "server.pre_aggregators": server.pre_aggregators}
         names["attack.kind"] = [attack] if config.has_attack else []
         used = [(key, name) for key, known in PRIVATE.items() for name in names[key] if name not in known]
+        changes = build.corruption(config)
+        if "x" in changes.changed_fields and changes.change_inputs is None:
+            used.append(("corruption.kind", corruption.kind))
         if config.has_attack and attack == "gaussian" and config.section(attack)["center"] == "mean":
             used.append(("gaussian.center", "mean"))
         if config.has_attack and attack == "model_replacement" and config.section(attack)["scale"] is None:
@@ -192,10 +196,9 @@ def check_characters(config: Config, dataset: FederatedDataset) -> None:
 
     Others have no embedding: their one-hot rows are zero.
     """
-    model = config.model.name
-    if model not in ("char_lstm", "transformer"):
+    model, num_tokens = config.model.name, _num_tokens(config, dataset)
+    if num_tokens is None:
         return
-    num_tokens = dict(config.settings).get(f"{model}.vocabulary_size") or dataset.spec.num_outputs
     for x in (dataset.train.x, dataset.x_test):
         low, high = value_range(np.asarray(x))
         if low < 0 or high >= num_tokens:
@@ -204,6 +207,22 @@ def check_characters(config: Config, dataset: FederatedDataset) -> None:
                 f"model.name: {model} predicts the next token, so inputs must be 0 to {num_tokens - 1}, got "
                 f"{low if low < 0 else high}; {remedy} for other labels of texts ({dataset.name})"
             )
+
+
+def check_phrases(configs: Sequence[Config], dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` if a backdoor's phrase has tokens that the model does not embed."""
+    num_tokens = _num_tokens(configs[0], dataset)
+    largest = max(max(config.section("backdoor").get("phrase", (0,))) for config in configs)
+    if num_tokens is not None and largest >= num_tokens:
+        raise ConfigError(f"backdoor.phrase: must be tokens from 0 to {num_tokens - 1}, got {largest}")
+
+
+def _num_tokens(config: Config, dataset: FederatedDataset) -> int | None:
+    """The number of tokens that the run's model embeds; None if it embeds none."""
+    model = config.model.name
+    if model not in ("char_lstm", "transformer"):
+        return None
+    return dict(config.settings).get(f"{model}.vocabulary_size") or dataset.spec.num_outputs
 
 
 def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+import jax
 import numpy as np
 
 from fedsim.config.clients import lists_names
@@ -22,7 +23,7 @@ from fedsim.engine.data import load_dataset
 from fedsim.engine.families import Family, Group, group_runs, layout_key, make_families
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
 from fedsim.engine.memory import run_bytes
-from fedsim.engine.model import num_params
+from fedsim.engine.model import model_shapes, num_params
 from fedsim.engine.streamed.buffers import placement_notes, stays_on_host, with_buffers
 from fedsim.errors import ConfigError
 
@@ -129,7 +130,12 @@ def _make_groups(plan: Plan, grouped: Sequence[Sequence[int]]) -> list[Group]:
 
 
 def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, machine: Machine) -> Layout:
-    """The layout of `num_runs` runs like `config`."""
+    """The layout of `num_runs` runs like `config`.
+
+    "auto" never divides a batch whose statistics, of batch normalization, change with its examples.
+    """
+    if config.engine.micro_batch == "auto" and jax.tree.leaves(model_shapes(config, dataset).statistics):
+        config = replace(config, engine=replace(config.engine, micro_batch=config.client.batch_size))
     optimizer = build.client_optimizer(config)(build.hparams(config)).transformation
     task = build.task(config, dataset, machine.backend)
     step_bytes = partial(memory.step_bytes, task, dataset, optimizer=optimizer)
