@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -229,8 +230,7 @@ class Result:
         return self.folder.runs()
 
     def _stored_run(self, run: int) -> "StoredRun":
-
-        if run not in range(-len(self._stored), len(self._stored)):
+        if not isinstance(run, Integral) or run not in range(-len(self._stored), len(self._stored)):
             raise ConfigError(f"run: must be a position in `runs`, which has {len(self._stored)}, got {run!r}")
         return self._stored[run]
 

@@ -17,9 +17,12 @@ from typing import Annotated
 import flax.linen as nn
 import jax.numpy as jnp
 from flax import nnx
-from fedsim import Corruption, classification
+from fedsim import Attack, Corruption, classification
 from fedsim.aggregators import from_weights
+from fedsim.core.corrupt import example_owners
 from fedsim.core.settings import Traced
+
+MEMORY = {}
 
 
 def mean(report):
@@ -70,7 +73,43 @@ def undeclared_sizes():
 
 
 def one_more():
-    return Corruption(lambda data, corrupted, spec, key: data._replace(y=data.y + 1), frozenset({"y"}))
+    more = lambda data, corrupted, spec, key: data._replace(y=data.y + corrupted[example_owners(data)])
+    return Corruption(more, frozenset({"y"}))
+
+
+def of_all_clients():
+    return Corruption(lambda data, corrupted, spec, key: data._replace(y=9 - data.y), frozenset({"y"}))
+
+
+def with_others():
+    more = lambda data, corrupted, spec, key: data._replace(num_examples=data.num_examples * (1 + corrupted))
+    return Corruption(more, frozenset({"num_examples"}))
+
+
+def last_half():
+    return Corruption(lambda data, corrupted, spec, key: data, frozenset({"num_examples", "offsets"}))
+
+
+def with_short_alpha():
+    return mean_rule()._replace(client_weights=lambda state: jnp.ones(3) / 3)
+
+
+def mean_rule():
+    return from_weights(mean)
+
+
+def remembering():
+    return from_weights(lambda report: MEMORY.setdefault("weights", mean(report)))
+
+
+def three_values():
+    return Attack(forge_report=lambda state, report, malicious, key: report)
+
+
+def sum_alone(spec):
+    task = softmax_regression(spec)
+    named = lambda metrics: metrics._replace(named={"a": metrics.loss_sum})
+    return task._replace(metrics=lambda *args: named(task.metrics(*args)))
 
 
 def halved():
@@ -282,6 +321,40 @@ def test_results_of_another_form_are_refused_when_planning(key, name, message):
     fraction = {"corruption__fraction": 0.5} if key == "corruption__kind" else {}
     with pytest.raises(ConfigError, match=rf"^{key.replace('__', '.')}: plugin\.py:{name} failed: {message}"):
         plan(**{key: f"plugin.py:{name}"}, **fraction)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("of_all_clients", "must not change y of other clients"),
+        ("with_others", "must not raise num_examples or make them negative"),
+        ("last_half", "must be among x, y, num_examples, got offsets"),
+    ],
+)
+def test_a_corruption_of_what_is_not_its_clients(kind, message):
+    with pytest.raises(ConfigError, match=rf"^corruption\.kind: .*plugin\.py:{kind} {message}"):
+        plan(corruption__kind=f"plugin.py:{kind}", corruption__fraction=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"server__aggregator": "plugin.py:with_short_alpha"}, r"a rule's client_weights must have shape \[6\], got"),
+        (
+            {"attack__kind": "plugin.py:three_values", "corruption__kind": "shuffling", "corruption__fraction": 0.5},
+            r"must be an attack's \(forged num_examples, forged losses\), got CohortReport",
+        ),
+        ({"server__aggregator": "plugin.py:remembering"}, "plugin.py:remembering failed: "),
+        (
+            {"model__name": "plugin.py:sum_alone"},
+            r"must be of metrics\.named\['a'\] \(a sum, its divisor\), got float32",
+        ),
+    ],
+)
+def test_what_a_run_would_fail_at_is_one_line(changes, message, tmp_path):
+    with pytest.raises(ConfigError, match=message) as caught:
+        run_plan(plan(**changes), tmp_path / "run")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_trigger_that_changes_the_type_of_inputs_is_refused(tmp_path):

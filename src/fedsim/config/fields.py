@@ -104,7 +104,10 @@ def settings_of(factory: Factory) -> tuple[Field, ...]:
                 raise ConfigError(f"{factory.key}: {key}: must be ASCII, since it is a key of TOML files; rename it")
             default = tuple(default) if isinstance(default, list) else default
             is_built_in_trace = KINDS[factory.key].is_traced
-            field = _make_field(key, annotations[name], default, FIXED[factory.key].role, is_built_in_trace)
+            try:
+                field = _make_field(key, annotations[name], default, FIXED[factory.key].role, is_built_in_trace)
+            except ValueError as error:  # bounds that exclude each other
+                raise ConfigError(f"{factory.key}: {key}: {error}") from None
             if not _is_plain(field.type):
                 raise ConfigError(
                     f"{factory.key}: {key}: must be a number, text, bool, Literal, or a tuple of them, "

@@ -13,9 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from fedsim.core import require
 from fedsim.core.chain import Chain, observe_losses, run_rule
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.method import Method, MethodFunction
+from fedsim.core.reports import FORGED_REPORT, FORGED_UPDATES
 from fedsim.core.rule_trace import RuleTrace
 from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, Variables
 
@@ -113,8 +115,9 @@ def _switch_attacks(attacks: Sequence[Attack], index: ArrayLike) -> Attack:
         def run(position: int, state: PyTree) -> tuple[Array, Array]:
             if (forge := attacks[position].forge_report) is None:
                 return report.num_examples, report.losses
-            num_examples, losses = forge(state[position], report, malicious, key)
-            return num_examples.astype(report.num_examples.dtype), losses
+            forged = forge(state[position], report, malicious, key)
+            require.pair(forged, FORGED_REPORT)
+            return jnp.asarray(forged[0], report.num_examples.dtype), jnp.asarray(forged[1], report.losses.dtype)
 
         return _switch(index, run, len(attacks), state)
 
@@ -122,8 +125,9 @@ def _switch_attacks(attacks: Sequence[Attack], index: ArrayLike) -> Attack:
         def run(position: int, state: PyTree) -> tuple[PyTree, PyTree]:
             if (forge := attacks[position].forge_updates) is None:
                 return context.report.updates, state
-            updates, new = forge(state[position], context, key)
-            return updates, _with_slot(state, position, new)
+            forged = forge(state[position], context, key)
+            require.pair(forged, FORGED_UPDATES)
+            return forged[0], _with_slot(state, position, forged[1])
 
         return _switch(index, run, len(attacks), state)
 

@@ -44,6 +44,10 @@ class ChangeInputs(Protocol):
     ) -> Shaped[Array, " m *s"]: ...
 
 
+CHANGEABLE = ("x", "y", "num_examples")
+"""Fields of `ClientData` that a corruption may change."""
+
+
 class Corruption(NamedTuple):
     """Changes corrupted clients' training data once, before the first round."""
 

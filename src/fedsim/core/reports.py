@@ -11,6 +11,8 @@ from fedsim.core.contracts import Attack, AttackContext, NextLoss
 from fedsim.core.trees import mask_invalid, select_clients, squared_norms
 from fedsim.core.types import Aggregate, Array, ClientData, ClientSlice, CohortReport, PyTree, Variables
 
+FORGED_REPORT = "an attack's (forged num_examples, forged losses)"
+FORGED_UPDATES = "an attack's (forged updates, next state)"
 MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32
 
 
@@ -47,7 +49,7 @@ def apply_report_attack(
         return report
     malicious = malicious_clients(data)[report.client_ids]
     forged = attack.forge_report(state, report._replace(updates=()), malicious, key)
-    require.pair(forged, "an attack's (forged num_examples, forged losses)")
+    require.pair(forged, FORGED_REPORT)
     num_examples, losses = forged
     require.shape(num_examples, malicious.shape, "forged num_examples")
     require.shape(losses, malicious.shape, "forged losses")
@@ -77,7 +79,7 @@ def apply_update_attack(
     try_out = lambda candidate: aggregate(mask_nonfinite_updates(candidate))[0]
     context = AttackContext(report, malicious, variables, try_out, next_loss)
     results = attack.forge_updates(state, context, key)
-    require.pair(results, "an attack's (forged updates, next state)")
+    require.pair(results, FORGED_UPDATES)
     forged, next_state = results
     require.like(forged, report.updates, "the forged updates")
     require.like(next_state, state, "an attack's state")

@@ -48,7 +48,7 @@ def rescale(algorithm: Algorithm, aggregate: Aggregate, messages: PyTree, valid:
         return aggregate
     factor = algorithm.scale(mask_invalid(messages, valid), aggregate.weights)
     require.shape(factor, (), "the factor of scale")
-    params = jax.tree.map(lambda u: factor.astype(u.dtype) * u, aggregate.update.params)
+    params = jax.tree.map(lambda u: jnp.asarray(factor, u.dtype) * u, aggregate.update.params)
     return aggregate._replace(update=aggregate.update._replace(params=params))
 
 

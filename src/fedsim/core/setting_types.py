@@ -1,5 +1,6 @@
 """The types of settings: with bounds, as msgspec checks them, and in words."""
 
+import math
 import types
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -32,7 +33,8 @@ def to_msgspec(annotation: Any, bounds: Bounds | None = None) -> Any:
     if annotation is int:
         widest = {} if "lt" in limits else {"le": MAX_INT}  # msgspec takes one limit on each side
         widest |= {} if "gt" in limits else {"ge": -MAX_INT - 1}
-        limits = widest | {name: int(value) for name, value in limits.items()}
+        rounded = {"ge": math.ceil, "lt": math.ceil, "gt": math.floor, "le": math.floor}
+        limits = widest | {name: rounded[name](value) for name, value in limits.items()}
     return Annotated[annotation, msgspec.Meta(**limits)] if limits else annotation
 
 

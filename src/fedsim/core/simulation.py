@@ -120,13 +120,20 @@ class Simulation:
         report = make_report(self.losses.recorded, clients.num_examples > 0, (), measured)
         in_order = lambda values: jnp.zeros_like(values).at[clients.client_id].set(values)
         num_examples, losses = in_order(report.num_examples), in_order(report.losses)
-        client_state, server_state = method.algorithm.init(variables.params)
+        aggregator_state = method.server.init(variables, num_examples, losses)
+        alphas = method.server.client_weights(aggregator_state)  # of a family one for each server
+        for alpha in alphas if isinstance(alphas, tuple) else (alphas,):
+            if alpha is not None:
+                require.shape(alpha, num_examples.shape, "a rule's client_weights")
+        initial_states = method.algorithm.init(variables.params)
+        require.pair(initial_states, "an algorithm's (client state, server state)")
+        client_state, server_state = initial_states
         require.no_keys(client_state, "client_state")
         num_states = self.cohort.num_states or num_examples.size
         return SimulationState(
             variables=variables,
             optimizer=method.server_optimizer.init(variables.params),
-            aggregator=method.server.init(variables, num_examples, losses),
+            aggregator=aggregator_state,
             attack=attack_state,
             client_states=jax.tree.map(lambda a: jnp.broadcast_to(a, (num_states, *jnp.shape(a))), client_state),
             server_state=server_state,
@@ -199,6 +206,8 @@ class Simulation:
         client_states = select_clients(report.valid, client_states, old_states)
         messages = mask_invalid(messages, report.valid)
         num_clients = jnp.maximum(jnp.sum(data.num_examples > 0), 1)  # without excluded ones
+        server_state = method.algorithm.update_server_state(state.server_state, messages, report.valid, num_clients)
+        require.like(server_state, state.server_state, "an algorithm's server state")
         next_state = SimulationState(
             variables=variables,
             optimizer=optimizer,
@@ -207,7 +216,7 @@ class Simulation:
             client_states=jax.tree.map(
                 lambda states, cohort: states.at[rows].set(cohort), state.client_states, client_states
             ),
-            server_state=method.algorithm.update_server_state(state.server_state, messages, report.valid, num_clients),
+            server_state=server_state,
             key=state.key,
             round=state.round + 1,
         )

@@ -103,7 +103,8 @@ class GroupRun:
         rounds = range(completed, server.num_rounds)
         with closing(self._inputs.chunks(self._executables, self._states, rounds, is_active)) as chunks:
             while not self._is_last(completed) and not self.is_stopped:
-                completed, records = next(chunks)
+                with factories.plugin_errors([self._config]):
+                    completed, records = next(chunks)
                 own_records = self._family.own_info(self._join_on_host(records), self._config)
                 check_round_weights(self._config, own_records, completed)
                 self._evaluate(completed, own_records)

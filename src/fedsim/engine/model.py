@@ -13,6 +13,7 @@ import numpy as np
 from fedsim.config.roles import part
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
+from fedsim.core import require
 from fedsim.core.adapters import with_adapters
 from fedsim.core.contracts import Task
 from fedsim.core.module import as_linen
@@ -136,7 +137,9 @@ def check_targets(config: Config, dataset: FederatedDataset) -> None:
     x, y = (jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in (dataset.train.x, dataset.train.y))
     try:
         with model_errors(config):
-            jax.eval_shape(model_task.metrics, model, x, y, jax.ShapeDtypeStruct((1,), bool))
+            metrics = jax.eval_shape(model_task.metrics, model, x, y, jax.ShapeDtypeStruct((1,), bool))
+            for name, pair in metrics.named.items():
+                require.pair(pair, f"of metrics.named[{name!r}] (a sum, its divisor)")
     except ValueError as error:
         if ":" in config.model.name:
             raise

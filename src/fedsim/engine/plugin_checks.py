@@ -17,6 +17,7 @@ from fedsim.config.schema import Config
 from fedsim.core import require
 from fedsim.core.chain import run_rule
 from fedsim.core.contracts import RootEvaluator
+from fedsim.core.corrupt import CHANGEABLE
 from fedsim.core.trees import mask_invalid, squared_norms
 from fedsim.core.types import (
     Array,
@@ -148,8 +149,16 @@ def _weights_function(config: Config, dataset: FederatedDataset) -> Callable[[HP
 
 @cached_by_program(lambda config: component(config, "corruption.kind"))
 def _check_changed_fields(config: Config, dataset: FederatedDataset) -> None:
-    """Raises if the corruption of some clients' data changes fields that it does not declare, or the form of one."""
+    """Raises if the corruption of some clients' data changes fields that it does not declare, or the form of one.
+
+    Also if it changes other clients, or gives a client more examples than it has, which are others'.
+    """
     corruption, data = build.corruption(config), _few_clients(dataset.train)
+    if unknown := sorted(set(corruption.changed_fields) - set(CHANGEABLE)):
+        raise ConfigError(
+            f"corruption.kind: changed_fields of {config.corruption.kind} must be among {', '.join(CHANGEABLE)}, "
+            f"got {', '.join(unknown)}"
+        )
     is_corrupted = jnp.arange(data.num_examples.size) % 2 == 0
     after = jax.jit(corruption.apply, static_argnums=2)(data, is_corrupted, dataset.spec, jax.random.key(0))
     require.instance(after, ClientData, "the result of apply")
@@ -162,6 +171,16 @@ def _check_changed_fields(config: Config, dataset: FederatedDataset) -> None:
                 f"corruption.kind: {config.corruption.kind} must not change {name}, which is not among its "
                 f"changed_fields; use changed_fields = frozenset({{{fields}}})"
             )
+    sizes = np.asarray(data.num_examples)
+    is_benign = {"num_examples": ~np.asarray(is_corrupted)}
+    is_benign["x"] = is_benign["y"] = np.repeat(is_benign["num_examples"], sizes)
+    for name, benign in is_benign.items():
+        if not np.array_equal(np.asarray(getattr(after, name))[benign], np.asarray(getattr(data, name))[benign]):
+            raise ConfigError(f"corruption.kind: {config.corruption.kind} must not change {name} of other clients")
+    if np.any((after.num_examples > sizes) | (after.num_examples < 0)):
+        raise ConfigError(
+            f"corruption.kind: {config.corruption.kind} must not raise num_examples or make them negative"
+        )
 
 
 def _few_clients(data: ClientData) -> ClientData:

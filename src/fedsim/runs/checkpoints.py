@@ -1,6 +1,7 @@
 """Checkpoints of a group's runs, by Orbax: only the latest is kept, and it is written while the next rounds run."""
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -81,10 +82,12 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             return jax.tree.map(place, states._replace(key=key))
 
         try:
-            args = ocp.args.StandardRestore(list(map(template, like)))
-            batches = self._manager.restore(round_, args=args)
+            templates = list(map(template, like))
+            batches = self._manager.restore(round_, args=ocp.args.StandardRestore(_without_empty(templates)))
         except (OSError, ValueError, KeyError) as error:
             raise RunFolderError(f"{self._path}: broken: {error}; delete it") from None
+        fill = lambda a, saved: np.zeros(a.shape, a.dtype) if saved is None else saved
+        batches = jax.tree.map(fill, templates, batches)
         return [states._replace(key=jax.random.wrap_key_data(states.key)) for states in batches]
 
     def save(self, round_: int, batches: Sequence[SimulationState]) -> None:
@@ -94,10 +97,15 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             return
         plain = [states._replace(key=jax.random.key_data(states.key)) for states in batches]
         try:
-            self._manager.save(round_, args=ocp.args.StandardSave(plain))
+            self._manager.save(round_, args=ocp.args.StandardSave(_without_empty(plain)))
         except (OSError, ValueError) as error:
             raise write_error(self._path, error) from None
         self._last = time.monotonic()
+
+
+def _without_empty(tree: Any) -> Any:
+    """The tree with None in the place of arrays without elements, which Orbax does not save."""
+    return jax.tree.map(lambda a: a if math.prod(a.shape) else None, tree)
 
 
 def import_orbax() -> Any:

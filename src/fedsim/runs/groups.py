@@ -260,8 +260,9 @@ class GroupFolder:
             with np.load(path) as file:
                 return dict(file)
         except LOAD_ERRORS as error:
-            message = f"{path}: cannot be read: {reason(error)}; run with record.{kind} = true"
-            raise RunFolderError(message) from None
+            is_recorded = any(row["id"] == run and row.get(f"record.{kind}") for row in self.record.runs)
+            remedy = "run its configuration again to resume" if is_recorded else f"run with record.{kind} = true"
+            raise RunFolderError(f"{path}: cannot be read: {reason(error)}; {remedy}") from None
 
     def _arrays(self, kind: str, run: str) -> Path:
         return self.path / kind / f"{run}.npz"

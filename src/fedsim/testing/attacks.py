@@ -8,6 +8,7 @@ import numpy as np
 
 from fedsim.aggregators import fedavg
 from fedsim.core.contracts import Attack, AttackContext
+from fedsim.core.reports import FORGED_REPORT
 from fedsim.core.types import Array, CohortReport, HParams, PyTree, RoundRecord, Variables
 from fedsim.testing import require, tiny
 from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, jit, state, take_rows, vmap
@@ -84,6 +85,7 @@ def _forge_report(case: _Case) -> None:
 
 
 def _require_report(forged: tuple[Array, Array], report: CohortReport, malicious: Array, name: str) -> None:
+    require.pair(forged, FORGED_REPORT)
     num_examples, losses = forged
     require.shape(num_examples, report.num_examples.shape, f"with {name} forged num_examples")
     require.shape(losses, report.num_examples.shape, f"with {name} forged losses")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.core.corrupt import Corruption, check_key_order
+from fedsim.core.corrupt import CHANGEABLE, Corruption, check_key_order
 from fedsim.core.types import Array, ClientData, DataSpec
 from fedsim.testing import require, tiny
 from fedsim.testing.clauses import by_name, check, traced_anew
@@ -16,7 +16,6 @@ from fedsim.testing.clauses import by_name, check, traced_anew
 KEY = jax.random.key(0)
 NUM_EXAMPLES = (1, 4, 6, 3, 5)
 CORRUPTED = (False, True, False, True, True)
-CHANGEABLE = ("x", "y", "num_examples")
 SPECS = {
     "images": DataSpec("image", 3, (4, 4, 1), "uint8"),
     "texts": DataSpec("text", 7, (6,), "int8", (6,)),
@@ -201,8 +200,8 @@ def _change_inputs(case: _Case) -> None:
 CLAUSES = by_name(
     _validate,
     _changed_fields,
-    _jit,
     _shapes,
+    _jit,
     _other_fields,
     _benign_clients,
     _no_corrupted_clients,
@@ -225,8 +224,8 @@ def check_corruption(
 
     - validate: accepts at least one kind of data, and functions take the key last;
     - changed_fields: among x, y and num_examples;
-    - jit: the result is the same inside;
     - shapes: all fields keep shapes and dtypes;
+    - jit: the result is the same inside;
     - other_fields: only `changed_fields` change;
     - benign_clients: their examples and numbers of examples do not change;
     - no_corrupted_clients: then nothing changes;

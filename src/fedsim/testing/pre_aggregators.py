@@ -40,6 +40,8 @@ def _shapes(case: _Case) -> None:
             require.array(getattr(after, name), f"{getattr(before, name).dtype}[{k}]", f"with {round.name} {name}")
         expected = jax.tree.map(lambda u, k=k: jax.ShapeDtypeStruct((k, *u.shape[1:]), u.dtype), before.updates)
         require.like(after.updates, expected, "the updates")
+        for name, value in after.info.items():
+            require.shape(value, (), f"info[{name!r}]")
         if after.mixing is not None:
             require.array(after.mixing, f"float32[{k}, {COHORT_SIZE}]", "mixing")
 

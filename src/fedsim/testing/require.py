@@ -3,10 +3,12 @@
 import jax
 import numpy as np
 
-from fedsim.core.require import array, array_type, is_key, like, shape, true
+from fedsim.core.require import array, array_type, is_key, like, pair, shape, true
 from fedsim.core.types import PyTree
 
-__all__ = ["array", "array_type", "close", "finite", "like", "max_abs", "no_new_nan", "shape", "to_float64", "true"]
+__all__ = [
+    "array", "array_type", "close", "finite", "like", "max_abs", "no_new_nan", "pair", "shape", "to_float64", "true",
+]  # fmt: skip
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-5  # tolerated rounding errors; the absolute one is in units of a scale
 

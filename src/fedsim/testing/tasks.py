@@ -78,9 +78,9 @@ def _statistics(case: _Case) -> None:
 def _metrics(case: _Case) -> None:
     metrics = case.metrics(case.variables, case.x, case.y, case.mask)
     require.true(isinstance(metrics, Metrics), f"metrics must return Metrics, got {type(metrics).__name__}")
-    pairs = {name: list(pair) for name, pair in metrics.named.items()}
-    require.true(all(len(pair) == 2 for pair in pairs.values()), "each of named must be a sum and its divisor")
-    for path, value in jax.tree_util.tree_leaves_with_path(metrics._replace(named=pairs)._asdict()):
+    for pair in metrics.named.values():
+        require.pair(pair, "of each of named (a sum, its divisor)")
+    for path, value in jax.tree_util.tree_leaves_with_path(metrics._asdict()):
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         require.true(jnp.shape(value) == (), f"{name} must be a scalar, got {require.array_type(value)}")
     require.finite(metrics.loss_sum, "loss_sum")

@@ -27,15 +27,15 @@ def stays_on_host(configs: Sequence[Config], dataset: FederatedDataset, machine:
 
     Raises `ConfigError` if they must be on a device, and if they have to be there but do not fit.
     """
-    placement = configs[0].data.placement
+    placement, reason = configs[0].data.placement, _needs_device(configs)
     if placement == "auto" and _device_bytes(configs[0], dataset, machine) <= MAX_DATA_SHARE * machine.memory:
         return False
     if placement != "device":
-        if not (reason := _needs_device(configs)):
+        if not reason:
             return True
         if placement == "host":
             raise ConfigError(f'data.placement: must be "device" or "auto" for {reason}, got "host"')
-    memory.check_data_fits(dataset, machine.memory, machine.backend)
+    memory.check_data_fits(dataset, machine.memory, machine.backend, reason)
     return False
 
 

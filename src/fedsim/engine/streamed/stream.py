@@ -85,7 +85,7 @@ class ClientStream:
         """The clients, in ascending order, that train in any run of a batch before `round_` rounds are completed."""
         starts = range(0, round_, self._max_rounds)
         cohorts = (self._cohorts(batch, start)[: round_ - start] for start in starts)
-        return np.unique(np.concatenate([np.unique(ids) for ids in cohorts]))
+        return np.unique(np.concatenate([np.zeros(0, np.int32), *map(np.unique, cohorts)]))
 
     def segments(self, rounds: range) -> Iterator[Segment]:
         """The `rounds` (0: the first one): for each chunk and batch one or more segments."""
