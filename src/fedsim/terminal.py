@@ -23,10 +23,16 @@ WIDTH = 100  # columns of output that is not a terminal
 log = logging.getLogger("fedsim")
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves the error to `main`; rich would end the process with exit code 1."""
+        raise
+
+
 def make_console(stderr: bool = False) -> Console:
     """A console for tables and lines."""
-    console = Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=WIDTH)
+    console = _Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
+    return console if console.is_terminal else _Console(stderr=stderr, highlight=False, markup=False, width=WIDTH)
 
 
 def make_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:

@@ -181,6 +181,9 @@ def test_own_knowledge_is_of_their_own_updates():
     context = make_context(rules.median(), jnp.asarray(cohorts(5, 3)[0]), 2)
     own = jnp.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     report = context.report._replace(updates={"w": context.report.updates["w"].at[5:].set(own)})
-    seen = own_view(context._replace(report=report)).report.updates["w"]
-    assert {tuple(row) for row in seen[:5].tolist()} == {tuple(row) for row in own.tolist()}
-    np.testing.assert_array_equal(seen[5:], own)
+    report = report._replace(losses=jnp.arange(7.0), num_examples=jnp.arange(7))
+    seen = own_view(context._replace(report=report)).report
+    assert {tuple(row) for row in seen.updates["w"][:5].tolist()} == {tuple(row) for row in own.tolist()}
+    np.testing.assert_array_equal(seen.updates["w"][5:], own)
+    assert seen.losses.tolist() == seen.num_examples.tolist() == [*seen.losses[:5].tolist(), 5, 6]
+    assert set(seen.losses.tolist()) == {5, 6}

@@ -75,6 +75,14 @@ def test_report_of_a_folder_of_another_user(folders, monkeypatch, capsys):
     assert "nothing was written; --out DIR writes the files of this report" in shown.err
 
 
+@pytest.mark.parametrize("option", ["--confirm", "--baseline", "--preset"])
+def test_an_empty_option_is_not_left_out(option, folders, capsys):
+    """As of a shell variable that is not set."""
+    path = str(next(path.parent for path in folders.glob("*/groups")))
+    assert main(["report", path, option, "", "--paired"]) == 2
+    assert capsys.readouterr().err.startswith(f"fedsim: error: {option}: ")
+
+
 def test_show_starts_without_jax(folders):
     """JAX takes a second to import."""
     program = "import sys; from fedsim.cli.main import main; main(['show', '.']); print('jax' in sys.modules)"

@@ -160,6 +160,7 @@ def test_bad_input_is_one_line(tmp_path, capsys):
         (["median", "--seed", "5"], f"--seed: {fixed}"),
         (["median", "--adversary", "standard-1"], f"--adversary: {fixed}"),
         (["median", "--trimmed-mean.num-byzantine", "5"], f"--trimmed-mean.num-byzantine: {fixed}"),
+        (["krum", "--krum.num-byzantine", "5"], "--krum.num-byzantine: must be left out; use --server.num-byzantine 5"),
         (["rfa", "--sweep.rfa.eps", "0.1", "1"], "--sweep.rfa.eps: must be one value"),
     ):
         assert main(["rate", *arguments]) == 2

@@ -225,6 +225,13 @@ def test_a_folder_with_other_files_is_occupied(tmp_path):
     assert RunFolder(folder.path / "notes.txt").is_occupied()
 
 
+def test_a_folder_that_is_deleted_meanwhile_is_not_made_again(group):
+    shutil.rmtree(group.path.parents[1])
+    with pytest.raises(RunFolderError, match=r"cannot be written: No such file or directory"):
+        write(group, 0, 0, rounds(0, 0))
+    assert not group.path.parent.exists()
+
+
 def test_rows_are_read_in_order_of_runs_and_rounds(group):
     for round_, runs in [(2, (1, 0)), (0, (2, 1))]:
         write(group, round_, round_, *(rounds(run, round_, test_loss=np.nan, seed=run) for run in runs))

@@ -49,7 +49,7 @@ def alie(
 
     The paper adds z std to parameters, as here to updates. The authors' code subtracts it from gradients, which is
     equivalent, as an update is minus a gradient. For programs that add it to gradients use "minus".
-    Without honest clients they send zeros.
+    Without honest clients they send zeros, unless `knowledge` is "own".
 
     >>> import jax, jax.numpy as jnp, fedsim
     >>> report = fedsim.CohortReport(*jnp.ones((3, 3), int), {"w": jnp.array([1.0, 3.0, 9.0])}, jnp.ones(3, bool))

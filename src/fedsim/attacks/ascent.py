@@ -133,14 +133,16 @@ def ascent(
 
 
 def own_view(context: AttackContext) -> AttackContext:
-    """The context of attackers that see their own updates alone: in place of honest ones, in turn."""
+    """The context of attackers that see their own reports alone: in place of honest ones, in turn."""
     own, rows = malicious_mask(context), jnp.arange(context.malicious.size)
     nth_own = jnp.argsort(~own)[jnp.cumsum(~own) % jnp.maximum(jnp.sum(own), 1)]
     source = jnp.where(own, rows, nth_own)
-    updates = jax.tree.map(lambda u: u[source], context.report.updates)
+    report = context.report
+    updates = jax.tree.map(lambda u: u[source], report.updates)
+    report = report._replace(updates=updates, losses=report.losses[source], num_examples=report.num_examples[source])
     next_loss = context.next_loss
     of_own = None if next_loss is None else lambda aggregate, mask, key: next_loss(aggregate, own, key)
-    return context._replace(report=context.report._replace(updates=updates), next_loss=of_own)
+    return context._replace(report=report, next_loss=of_own)
 
 
 def _objective(name: str, state: AscentState, context: AttackContext, key: Array) -> Objective:

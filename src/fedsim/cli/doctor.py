@@ -95,6 +95,8 @@ def _describe_folder(folder: Path) -> str:
     from fedsim.engine.memory import gibibytes
 
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not nearest.is_dir():
+        return f"{folder}: {nearest} is a file"
     if not os.access(nearest, os.W_OK):
         return f"{folder}: not writable"
     if not folder.exists():

@@ -73,11 +73,12 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
         prepare(protocol.read(data, "labels", keys))  # refuses a rule that fails before the runs of others
     for keys in rules:
         card = _rate(data, keys, folder, options)
-        make_console().print(report.terminal(card.tables()), *card.notes)
         name = f"cards/{file_part(card.rule).lower()}"
         cells = report.as_csv([cell._asdict() for cell in card.cells])
         for suffix, text in (("csv", cells), ("md", card.markdown()), ("html", card.page())):
             folder.write_text(f"{name}.{suffix}", text)
+        make_console().print(report.terminal(card.tables()), *card.notes)
+        for suffix in ("csv", "md", "html"):
             print(folder.path / f"{name}.{suffix}")
 
 
@@ -110,11 +111,16 @@ def _run(experiment: "Experiment", folder: "RunFolder", options: argparse.Namesp
     from fedsim.terminal import show_progress
 
     plan = prepare(experiment)
-    warn([warning for warning in plan.warnings if warning.partition(":")[0] in experiment.overridden])
+    _warn(plan, experiment)
     command = "the same command without --force" if options.force else "the same command"
     interrupts.set_message(f"fedsim: interrupted; {folder.path} is incomplete, {command} resumes it")
     with interrupts.raised(), show_progress(folder.path, plan.runs) as bar:
         run_plan(plan, folder.path, [bar], force=options.force, allow_mismatch=options.allow_mismatch)
+
+
+def _warn(plan: "Plan", experiment: "Experiment") -> None:
+    """Warnings about keys that the user gave; the protocol's own are meant."""
+    warn([warning for warning in plan.warnings if warning.partition(":")[0] in experiment.overridden])
 
 
 def _show_plans(options: argparse.Namespace, data: str, rules: list[dict[str, Any]]) -> None:
@@ -131,6 +137,7 @@ def _show_plans(options: argparse.Namespace, data: str, rules: list[dict[str, An
                 show_forecast(make_plan(experiment, target.machine), target)
             continue
         plans = [prepare(experiment) for experiment in experiments]
+        _warn(plans[0], experiments[0])
         left = [show_plan(plan, path, options.force, options.allow_mismatch) for plan in plans]
         cells = {(run.data.partition, run.corruption.fraction) for run in plans[0].runs}
         num_chosen = len(cells) * len({run.seed for run in plans[-1].runs})

@@ -105,23 +105,23 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     from fedsim.runs.folder import RunFolder
 
     folders = [RunFolder(path) for path in options.run]
-    given = [*(["--preset"] if options.preset else []), *map(option_of, overrides)]
+    given = [*(["--preset"] if options.preset is not None else []), *map(option_of, overrides)]
     if given and not options.config:
         raise ConfigError(f"{given[0]}: must be used with --config CONFIG")
     config = toml.read(options.config, overrides, options.preset) if options.config else None
     results = report.load(*folders, final=final.parse(options.final), config=config)
-    if options.confirm:
+    if options.confirm is not None:
         results = report.confirm(results, *parse_confirm(options.confirm))
     if options.choose:
         results = report.choose(results, options.choose, options.by or "validation", options.choose_per or "worst")
     elif options.by or options.choose_per:
         raise ConfigError("--by, --choose-per: must be used with --choose KEY")
-    baseline = options.baseline or BASELINE
+    baseline = BASELINE if options.baseline is None else options.baseline
     if options.format == "html":
         _write_page(results, options, _destination(options.out, results, baseline))
         return
-    paired = report.paired_tables(results, baseline) if options.paired or options.baseline else []
-    unpaired = unpaired_notes(results, baseline) if options.paired or options.baseline else []
+    paired = report.paired_tables(results, baseline) if options.paired or options.baseline is not None else []
+    unpaired = unpaired_notes(results, baseline) if options.paired or options.baseline is not None else []
     if options.paired and not paired:
         raise ConfigError(
             "--paired: "

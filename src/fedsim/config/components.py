@@ -16,8 +16,8 @@ from fedsim.config.schema import Config
 def component_names(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, name) of every component that a configuration by dotted key names."""
     for key in KINDS:
-        value = values.get(key) or ()
-        yield from ((key, name) for name in (split_names(key, value) if isinstance(value, str) else value))
+        value = values.get(key)
+        yield from ((key, name) for name in (split_names(key, value) if isinstance(value, str) else value or ()))
 
 
 def flatten(config: Config) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def parse(
     """
     try:
         tables = tomllib.loads(source) if isinstance(source, str) else source
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise ConfigError(f"not valid TOML: {error}") from None
     forget_plugins()
     named: dict[tuple[str, str], None] = {}

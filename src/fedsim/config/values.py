@@ -109,7 +109,7 @@ def _parse_word(value: Any, kind: Any) -> Any:
         return str(value) if isinstance(value, Word) else value
     try:
         return tomllib.loads(f"value = {value}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         with contextlib.suppress(ValueError):
             return float(value)  # .5, which is not TOML
         return str(value)

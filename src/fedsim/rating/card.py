@@ -43,7 +43,7 @@ LIMITS = (
     "The worst of the adversary's attacks bounds robustness from above only: another attack may do more. The attack is "
     "chosen on other splits, so on a split another one may be worse.",
 )
-KNOWN_NUMBER = "The server knows the number of malicious clients. It seldom does outside of experiments."
+KNOWN_NUMBER = "A rule with an f knows the number of malicious clients, which is seldom so outside of experiments."
 
 
 class Cell(NamedTuple):
@@ -71,7 +71,7 @@ class Card:
     """Its name as it is shown."""
     data: str
     keys: Mapping[str, Any]
-    """The keys that define it: `server.aggregator`, and its settings that are not the defaults."""
+    """The keys that define it: `server.aggregator`, and the settings that were given."""
     adversary: str
     evaluation: Experiment
     """The experiment of its cells, with the chosen attacks."""
@@ -97,7 +97,8 @@ class Card:
 
     @property
     def limits(self) -> list[str]:
-        return [*LIMITS, *([KNOWN_NUMBER] if "server.num_byzantine" not in self.keys else [])]
+        is_known = isinstance(self.keys.get("server.num_byzantine", "corrupted"), str)
+        return [*LIMITS, *([KNOWN_NUMBER] if is_known else [])]
 
     @cached_property
     def cells(self) -> list[Cell]:

@@ -12,7 +12,7 @@ from fedsim.config import bundled, toml
 from fedsim.config.adversaries import ADVERSARIES, ATTACK
 from fedsim.config.experiment import Block, Experiment
 from fedsim.config.registry import section_of
-from fedsim.config.schema import Config
+from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.config.values import Sweep, option_of
 from fedsim.errors import ConfigError
 from fedsim.report.keys import Run
@@ -51,19 +51,22 @@ def check_keys(data: str, keys: Mapping[str, Any]) -> None:
     for key, value in keys.items():
         if isinstance(value, Sweep):
             raise ConfigError(f"--sweep.{key}: must be one value; give several rules as arguments, or rate one by one")
-    server = read(data, "evaluation", keys).runs()[0].server
+    others = {key: value for key, value in keys.items() if not is_byzantine_count(key)}
+    server = read(data, "evaluation", others).runs()[0].server
     rules, mixing = filter(None, (server.aggregator, server.weighting)), server.pre_aggregators
     sections = {section_of(RULE, rule) for rule in rules} | {section_of(MIXING, name) for name in mixing}
-    for key in keys:
+    for key, value in keys.items():
         if key != RULE and key not in RULE_KEYS and key.rpartition(".")[0] not in sections:
             raise ConfigError(
                 f"{option_of(key)}: must be a setting of the rule, since the protocol fixes all else; `fedsim run "
                 "rating` runs a part of it with any key"
             )
+        if is_byzantine_count(key):
+            raise ConfigError(f"{option_of(key)}: must be left out; use --server.num-byzantine {value}")
 
 
 def name_of(keys: Mapping[str, Any]) -> str:
-    """How the rule is shown, with the settings that are not its defaults."""
+    """How the rule is shown, with the settings that were given."""
     rule, settings = str(keys[RULE]), tuple((key, value) for key, value in keys.items() if key != RULE)
     name = f"{short(rule)} ({rule.rpartition(':')[0]})" if ":" in rule else aggregator_name(rule)
     return join(name, format_values(settings))
