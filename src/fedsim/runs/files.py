@@ -15,13 +15,13 @@ from fedsim.errors import RunFolderError, describe_os_error, reason
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Calls `write` with a temporary path, which is then moved to `path`; creates its folder if needed.
+    """Calls `write` with a temporary path, which is then moved to `path`; creates the folder if needed.
 
-    Raises `RunFolderError` if that fails, or if the folder above is missing: it may have been deleted meanwhile.
+    Raises `RunFolderError` if that fails.
     """
     temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")  # other hosts have the same numbers
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
         os.replace(temporary, path)
     except OSError as error:

@@ -118,7 +118,6 @@ class RunFolder:
     def add_group(self, name: str, record: Record) -> GroupFolder:
         """Adds a group whose folder's name starts with `name`."""
         group = self.group(f"{name}-{uuid.uuid4().hex[:8]}")
-        group.path.parent.mkdir(parents=True, exist_ok=True)
         group.write_record(record)
         return group
 
@@ -181,12 +180,10 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Writes the file `name`."""
-        self.make_directory()
         write_atomically(self.path / name, lambda path: path.write_text(text, encoding="utf-8"))
 
     def write_figure(self, name: str, figure: Any) -> None:
         """Writes a matplotlib figure as figures/<name>.png and, without a date, figures/<name>.pdf."""
-        self.make_directory()
         figures = self.path / "figures"
         write_atomically(figures / f"{name}.png", lambda path: figure.savefig(path, format="png"))
         figure.set_layout_engine("none")  # laid out once; the positions are shares of the figure

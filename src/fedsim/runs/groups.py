@@ -172,7 +172,12 @@ class GroupFolder:
     # Rows
 
     def write_rows(self, first: int, last: int, tables: Mapping[str, pl.DataFrame]) -> None:
-        """Writes the rows of the evaluations from round `first` to `last`."""
+        """Writes the rows of the evaluations from round `first` to `last`.
+
+        Raises `RunFolderError` if the group has been deleted meanwhile: what is written would not be found again.
+        """
+        if not (self.path / INDEX).exists():
+            raise RunFolderError(f"{self.path}: {INDEX} is missing; it was moved or deleted while it ran")
         for kind, table in tables.items():
             buffer = io.BytesIO()  # a full disk is then an `OSError`
             table.write_parquet(buffer)
