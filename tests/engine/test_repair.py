@@ -22,10 +22,14 @@ from typing import Annotated
 
 import jax.numpy as jnp
 from fedsim import Bounds, Corruption
+from fedsim.core.corrupt import example_owners
 
 
 def blank(*, value: Annotated[float, Bounds(ge=0, le=1), "value of the inputs"] = 0.0):
-    apply = lambda data, corrupted, spec, key: data._replace(x=jnp.full_like(data.x, value))
+    def apply(data, corrupted, spec, key):
+        is_blank = corrupted[example_owners(data)][:, None, None, None]
+        return data._replace(x=jnp.where(is_blank, jnp.asarray(value, data.x.dtype), data.x))
+
     return Corruption(apply, frozenset({"x"}))
 """
 

@@ -272,13 +272,20 @@ def test_an_interrupted_force_resumes_with_a_changed_plug_in(folder, monkeypatch
 
 def test_no_run_of_a_group_goes_on_with_an_edited_plugin(tmp_path):
     """The command does not ask for the run of the plug-in, which has the same group."""
-    code = "def mine():\n    return Corruption(lambda data, *_: data._replace(y=0 * data.y), frozenset({'y'}))\n"
-    (tmp_path / "mine.py").write_text(f"from fedsim import Corruption\n\n\n{code}")
+    code = """import jax.numpy as jnp
+from fedsim import Corruption
+from fedsim.core.corrupt import example_owners
+
+def mine():
+    new = lambda data, corrupted, *_: data._replace(y=jnp.where(corrupted[example_owners(data)], 0, data.y))
+    return Corruption(new, frozenset({"y"}))
+"""
+    (tmp_path / "mine.py").write_text(code)
     keys = {"corruption__fraction": 0.5, "record__final_states": True}
     folder = run_plan(
         plan_of([0], corruption__kind=fedsim.sweep(["flipping", "mine.py:mine"]), **keys), tmp_path / "run"
     )
-    (tmp_path / "mine.py").write_text(f"from fedsim import Corruption\n\n\n{code.replace('0 *', '1 *')}")
+    (tmp_path / "mine.py").write_text(code.replace(" 0,", " 1,"))
     longer = plan_of([0], corruption__kind="flipping", server__num_rounds=8, **keys)
     with pytest.raises(RunFolderError, match=r"mine\.py:mine has changed since its runs were computed"):
         run_plan(longer, folder.path)
