@@ -65,7 +65,7 @@ def open_folder(
             folder.path, plan, list(positions), completed, latest, digests, force, allow_mismatch
         )
         if not (force or allow_mismatch):
-            shown = [group for id_, (group, _) in latest.items() if positions[id_] not in missing]
+            shown = list(dict.fromkeys(group for id_, (group, _) in latest.items() if positions[id_] not in missing))
             check_environment(folder.path, known, shown, current, bool(missing or incomplete))
         num_again = sum(positions[id_] in missing for id_ in latest)
         if num_again and not force:
@@ -95,7 +95,7 @@ def _find_missing(
     path: Path,
     plan: Plan,
     ids: Sequence[str],
-    known: Mapping[GroupFolder, int],
+    completed: Mapping[GroupFolder, int],
     latest: Mapping[str, tuple[GroupFolder, dict[str, Any]]],
     digests: Mapping[Settings, str],
     force: bool,
@@ -104,16 +104,16 @@ def _find_missing(
     """The runs that are to be computed in new groups, by position; the groups to be resumed, and up to which round.
 
     Runs are computed again for more rounds if no final states were saved, or to record more. `force` computes all.
-    `known` are the folder's groups with their completed rounds, `latest` the groups of the plan's runs. Raises
+    `completed` has the rounds of each group of the folder, `latest` the groups of the plan's runs. Raises
     `RunFolderError` if data or plug-ins have changed.
     """
     files = factories.plugin_files(plan.runs)
     is_locked = cache(lambda group: group.lock.is_held())  # once a group
     changes: dict[GroupFolder, str] = {}
     # Of what no group has, other versions are older ones; also those of runs that are not asked for.
-    new_files = {name: d for name, d in files.items() if all(group.record.files.get(name) != d for group in known)}
-    new_data = {choice: d for choice, d in digests.items() if all(group.record.data != d for group in known)}
-    changed = next(filter(None, (_older_input(group.record, new_data, new_files) for group in known)), "")
+    new_files = {name: d for name, d in files.items() if all(group.record.files.get(name) != d for group in completed)}
+    new_data = {choice: d for choice, d in digests.items() if all(group.record.data != d for group in completed)}
+    changed = next(filter(None, (_older_input(group.record, new_data, new_files) for group in completed)), "")
 
     def check(changed: str) -> None:
         if changed and not (force or allow_mismatch):
@@ -143,9 +143,9 @@ def _find_missing(
                 has_same_data = group.record.data == digests[data_choice(config)]
                 changes[group] = _edited_file(group, files) if has_same_data else "the data set"
             check(changes[group])
-            if (is_recorded := has_all_of(run, flatten(config))) and known[group] >= num_rounds:
+            if (is_recorded := has_all_of(run, flatten(config))) and completed[group] >= num_rounds:
                 continue
-            has_no_states = known[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
+            has_no_states = completed[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
             if is_recorded and not changes[group] and not has_no_states:
                 if group not in resumed:
                     others = [_read_config(plan, group, run) for run in group.record.runs if run["id"] not in latest]
