@@ -172,6 +172,8 @@ def test_the_table_is_searched_sorted_and_used_by_keyboard(driver, page, documen
     numbers = [float(row[at].split("†")[0].split()[0]) for row in driver.execute_script(TABLE)[1:] if row[at][0] != "†"]
     assert numbers == sorted(numbers)
     assert driver.execute_script(TABLE)[-1][at] == "†"  # without a number: last
+    driver.switch_to.active_element.send_keys(Keys.ENTER)  # the button keeps the focus
+    assert driver.find_elements(By.CSS_SELECTOR, "th[aria-sort=descending]")
     driver.find_element(By.ID, "find").send_keys("arfl alie")
     found = driver.execute_script(TABLE)[1:]
     assert sorted(row[:3] for row in found) == [["ARFL, λ = 1 M", "ALIE", share] for share in ("20 %", "40 %")]
@@ -199,6 +201,9 @@ def test_the_address_keeps_the_view_and_the_theme_changes(driver, page):
     show(driver, page, view)
     assert (heat_map(driver), selected(driver)) == (seen, {("FedAvg", "20 %")})
     show(driver, page, "#nonsense")
+    first = heat_map(driver)
+    show(driver, page, '#{"threat":"Gone"}')
+    assert heat_map(driver) == first
     show(driver, page, '#{"selected":[999],"active":999}')
     assert len(selected(driver)) == 5
     ground = lambda: driver.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")

@@ -136,6 +136,14 @@ def test_runs_that_are_not_as_far_have_no_difference(tmp_path):
     assert len(report.differences(results, baseline="fedavg")) == 1
 
 
+def test_rules_whose_runs_have_all_diverged_are_named(tmp_path):
+    runs = [run(rule, 0.5, seed) for rule in ("arfl", "fedavg", "rfa") for seed in SEEDS]
+    value = lambda run, t: math.nan if run["server.aggregator"] == "rfa" else 0.5
+    results = report.load(make_folder(tmp_path / "a", runs, value))
+    assert [d.setting.aggregator for d in report.differences(results)] == ["fedavg"]
+    assert unpaired_notes(results) == ["no difference to ARFL, since all pairs of runs have diverged: RFA"]
+
+
 def test_a_shared_f_sets_no_rule_apart_that_takes_none(tmp_path):
     f = {"multi_krum": (4, 8), "trimmed_mean": (4, 8), "arfl": (None,), "fedavg": (None,)}
     runs = [

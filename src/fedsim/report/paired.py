@@ -65,7 +65,7 @@ def _differing(setting: Setting, reference: Setting) -> set[str]:
 
 
 def unpaired_notes(results: Results, baseline: str = BASELINE) -> list[str]:
-    """Which rules have no difference in a scenario of `baseline` because other keys differ, and which these are."""
+    """Which rules have no difference in a scenario of `baseline`: other keys differ, or all have diverged."""
     rule, names = find_rule(results, baseline), row_names(results.settings)
     references = [setting for setting in results.settings if setting.aggregator == rule]
     rows: dict[str, list[str]] = {}
@@ -75,10 +75,17 @@ def unpaired_notes(results: Results, baseline: str = BASELINE) -> list[str]:
             keys = min(map(sorted, differing), key=len)
             rows.setdefault(", ".join(keys), []).append(names[setting])
     shown = aggregator_name(rule or baseline)
-    return [
-        f"no difference to {shown}, which has another {keys}: {'; '.join(dict.fromkeys(of))}"
-        for keys, of in rows.items()
+    notes = {f"no difference to {shown}, which has another {keys}": of for keys, of in rows.items()}
+    compared = {d.setting for d in differences(results, baseline)}
+    shares_draws = lambda setting, of: of.scenario == setting.scenario and {*of.draws} & {*setting.draws}
+    diverged = [
+        names[setting]
+        for setting in results.settings
+        if setting.aggregator != rule and setting not in compared
+        if any(shares_draws(setting, of) and not _differing(setting, of) for of in references)
     ]
+    notes |= {f"no difference to {shown}, since all pairs of runs have diverged": diverged} if diverged else {}
+    return [f"{reason}: {'; '.join(dict.fromkeys(of))}" for reason, of in notes.items()]
 
 
 def paired_tables(results: Results, baseline: str = BASELINE) -> list[Table]:

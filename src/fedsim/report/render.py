@@ -123,7 +123,7 @@ def markdown(tables: Sequence[Table], literal: bool = True) -> str:
 
 def escape_markdown(text: str) -> str:
     """Without the characters that would end an entry, or begin emphasis within a name."""
-    return text.replace("|", "\\|").replace("_", "\\_")
+    return re.sub(r"[|_*]", r"\\\g<0>", text)
 
 
 def _text(entry: Entry, table: Table, bold: str, as_text: Callable[[str], str] = str) -> str:

@@ -13,6 +13,7 @@ from polars import col
 
 from fedsim.config.registry import did_you_mean, nearest
 from fedsim.config.resolve import schema
+from fedsim.core.settings import MAX_INT
 from fedsim.errors import ConfigError
 from fedsim.report.compare import SPLIT, byzantine_excess, compare, count_runs, detection, differences, finals, units
 from fedsim.report.final import LAST, Final
@@ -89,8 +90,10 @@ class Results:
 
     @cached_property
     def clients(self) -> pl.DataFrame:
-        """The rows of clients of all runs."""
-        return read_rows("clients", [run for _, run in self.sources])
+        """The rows of clients of all runs, up to the last evaluation that is shown of their settings."""
+        last = {run: setting.rounds[-1] for setting in self.settings for run in setting.runs}
+        rows = read_rows("clients", [run for _, run in self.sources])
+        return rows.filter(col("round") <= col("run").replace_strict(last, default=MAX_INT, return_dtype=pl.Int64))
 
     @cached_property
     def detection(self) -> pl.DataFrame:

@@ -49,7 +49,7 @@ function withClickableNames(vega) {
 // Means over rounds with a band from the lowest to the highest; a line for each of `names`.
 function curves({ values, names, colors, dashes, title, type, width }) {
   const fitting = Math.floor(width / (45 + 7 * Math.max(...names.map(({ length }) => length))));
-  const key = legend({ columns: fitting || 1, labelLimit: width - 60 });
+  const key = legend({ columns: fitting || 1, labelLimit: Math.max(width - 160, 100) });
   const look = (range) => nominal("name", { scale: { domain: names, range }, legend: key });
   const y = number("mean", { title, scale: { zero: false, type } }), low = { ...y, field: "lowest" };
   const opacity = { condition: { test: "datum.alone", value: 1 }, value: 0 }; // invisible points have tooltips

@@ -82,7 +82,7 @@ function drawMap() {
   }
   const pageWidth = document.body.clientWidth, limit = Math.min(8 * longest(rows) + 12, 0.42 * pageWidth, 240);
   const room = (pageWidth < 900 ? 1 : 0.55) * pageWidth - limit - 80;
-  const step = Math.min(Math.max(room / columns.length, 42), 70);
+  const step = Math.max(Math.min(Math.max(room / columns.length, 42), 70), 8 * longest(cells.map(({ short }) => short)));
   const threat = { [ALL]: "Threat", [WORST]: `Worst of ${page.threats.length} threats` }[state.threat] ?? state.threat;
   const share = state.share === ALL ? "by share" : state.share;
   const title = page.threats.length ? `${threat}, ${share} of clients` : null;
@@ -120,7 +120,7 @@ function drawCurves() {
   });
   const dashes = colors.map((_, i) => DASHES[before(i) % DASHES.length]);
   const width = byId("curves").clientWidth - 40;
-  const means = values.map(({ mean }) => mean).filter((mean) => mean);
+  const means = values.flatMap(({ mean, lowest }) => [mean, lowest ?? mean]).filter(Number.isFinite);
   const least = Math.min(...means), type = log && least > 0 && Math.max(...means) > MAX_LINEAR * least ? "log" : "linear";
   byId("what").textContent = isOne("scenario") ? first.scenario : isOne("row") ? first.row : title;
   byId("band").textContent = [
@@ -165,7 +165,7 @@ function drawTable() {
   const head = ([name], at) => {
     const direction = at !== column ? "none" : sign > 0 ? "ascending" : "descending";
     const onclick = () => update({ sort: { column: at, sign: at === column ? -sign : 1 } });
-    return element("th", { ariaSort: direction }, element("button", { onclick }, name));
+    return element("th", { ariaSort: direction }, element("button", { id: `column-${at}`, onclick }, name));
   };
   const rows = found.slice(0, MAX_ROWS).map(({ number, texts }) => {
     const className = (text) => (/^[\d–†]/.test(text) ? "number" : "");
@@ -213,12 +213,17 @@ async function start() {
   const several = (list, choice) => (list.length > 1 ? choice : list[0] ?? ALL);
   const all = (list, ...more) => (list.length > 1 ? [ALL, ...more, ...list] : list);
   const [threat, share] = [several(threats, shares.length > 1 ? WORST : ALL), several(shares, ALL)];
-  state = { metric: metrics[0].key, threat, share, data: data[0], order: BEST, sort: { column: null } };
+  const isOf = (key) => page.settings.some((setting) => setting.data === data[0] && setting.final[key].text !== "–");
+  const { key: metric } = metrics.find(({ key }) => isOf(key)) ?? metrics[0];
+  state = { metric, threat, share, data: data[0], order: BEST, sort: { column: null } };
   const { columns, cells } = chosenCells(), last = cells.filter(({ column }) => column === columns.at(-1));
   Object.assign(state, { selected: different(last.map(({ setting }) => setting)), active: last[0].setting });
   const first = { ...state };
+  const known = { metric: metrics.map(({ key }) => key), threat: [ALL, WORST, ...threats], share: [ALL, ...shares] };
+  known.data = [ALL, ...data];
   try {
-    await update(JSON.parse(decodeURIComponent(location.hash.slice(1))));
+    const view = { ...first, ...JSON.parse(decodeURIComponent(location.hash.slice(1))) };
+    await update(Object.entries(known).every(([key, names]) => names.includes(view[key])) ? view : first);
   } catch {
     await update(first); // the address has no view of this page
   }
