@@ -11,7 +11,8 @@
 Each measurement runs in a process of its own, so that the device's peak memory is its own and a crash ends nothing
 else. The file is rewritten after each one: after Ctrl-C, or once `--minutes` are over, the same command resumes.
 Measurements that failed run again with `--retry`. Of fedsim's dependencies, platformdirs, orbax, scipy and matplotlib
-may be missing; without PyTorch, its measurement is skipped. `--tiny` tries all on small workloads, also on a CPU.
+may be missing; without PyTorch, leave its measurements out by `--only`. `--tiny` tries all on small workloads, also on
+a CPU.
 """
 
 import argparse

@@ -95,6 +95,14 @@ def test_rules(tmp_path):
         assert line.keys() >= {"command", "versions", "threads", "compile_seconds", "median_seconds_a_call", "peers"}
 
 
+def test_the_parts_of_planning_are_timed(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text("data = {num_train = 60, num_test = 30}\nserver = {cohort_size = 2, num_rounds = 1}\n")
+    done = run("sweep", "--plan", str(path))
+    assert done.returncode == 0, done.stderr
+    assert [*json.loads(done.stdout)["seconds"]] == ["runs", "plan", "families", "folder", "inputs"]
+
+
 def test_data_set_that_is_not_prepared(tmp_path):
     environment = os.environ | {"FEDSIM_DATA_DIR": str(tmp_path), "FEDSIM_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, FOLDER / "peers" / "compare.py", "--workloads", "W5", "--envs", tmp_path]

@@ -49,10 +49,6 @@ SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
             "server.aggregator='norm_clipping'\nserver.layerwise=true\nnorm_clipping.delta=1e-5",
             ["norm_clipping.delta: has no effect: server.layerwise is true"],
         ),
-        (
-            "data.partition='extreme'\nextreme.sybil_class=3",
-            ["extreme.sybil_class: has no effect: extreme.num_sybils is 0"],
-        ),
         ("data.name='table'\ntable.window=5", ['table.window: has no effect: table.text is ""']),
         ("data.name='table'\ntable.window=5\ntable.text='t'", []),
         ("arfl.target=3", ['arfl.target: has no effect: arfl.lam is not "auto"']),

@@ -113,9 +113,10 @@ def check(command: list[str]) -> None:
 def test_pages_say_what_else_to_install(page):
     """What README installs runs what the pages show, or else they say what is missing before they use it."""
     text = text_of(page)
-    uses = [block for block in blocks(page, "python") if re.search(r"import pandas\b|\.to_pandas\b", block.text)]
-    if uses:
-        assert re.search(r"pip install [^`]*\bpandas\b", text[: text.index(uses[0].text)]), f"{page} uses pandas"
+    for name, use in {"pandas": r"import pandas\b|\.to_pandas\b", "scikit-learn": r"(import|from) sklearn\b"}.items():
+        uses = [block for block in blocks(page, "python") if re.search(use, block.text)]
+        if uses:
+            assert re.search(rf"pip install [^`]*\b{name}\b", text[: text.index(uses[0].text)]), f"{page} uses {name}"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedsim.core.settings import Bounds, OnlyIf
+from fedsim.core.settings import Bounds
 from fedsim.datasets.partition import require_clients, require_examples, require_single_label
 from fedsim.datasets.portions import floor_fraction
 from fedsim.datasets.raw import Partition, RawDataset
@@ -66,7 +66,6 @@ def extreme(
     num_sybils: Annotated[int, Bounds(ge=0), "the last clients, which all hold the same examples instead"] = 0,
     sybil_class: Annotated[
         Annotated[int, Bounds(ge=0)] | Literal["iid"],
-        OnlyIf("num_sybils", 0, is_not=True),
         "all examples of this class; iid: one of N shards of all examples",
     ] = 0,
 ) -> np.ndarray | Partition:
