@@ -133,12 +133,15 @@ def test_wrong_answers(options, message, folder, capsys):
     assert not list(folder.glob("*.toml"))
 
 
-def test_doctor(data_dirs, capsys):
+def test_doctor(data_dirs, capsys, monkeypatch):
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
     for text in ("jax 0.", "cpu", "free of", "available: digits", "not prepared: cifar10"):
         assert text in printed
     assert str(data_dirs[0]) in "".join(printed.split())
+    monkeypatch.setenv("FEDSIM_CACHE_DIR", __file__)
+    assert main(["doctor"]) == 0
+    assert "is a file" in " ".join(capsys.readouterr().out.split())
 
 
 def test_doctor_on_a_machine_without_the_plugins_device(tmp_path):

@@ -68,7 +68,8 @@ def test_an_adversary_without_malicious_clients_has_no_effect():
     experiment = parse(TABLES, {"corruption.fraction": 0.0})
     lines = [line for line in experiment.unused_keys(experiment.runs()) if not line.startswith("corruption.")]
     assert lines == [
-        "adversary: has no effect: no participating client is malicious: set corruption.fraction or attack.fraction"
+        "adversary: has no effect: no participating client is malicious: set attack.fraction, or corruption.fraction "
+        "without exclude"
     ]
     attacked = parse(TABLES)
     assert attacked.unused_keys(attacked.runs()) == []

@@ -120,7 +120,7 @@ def test_data_on_a_device():
         ConfigError, match=r"^data\.name: .* must fit on a device, .*; use data.placement .* or free memory$"
     ):
         memory.check_data_fits(dataset, needed - 1, "gpu")
-    with pytest.raises(ConfigError, match=r"; leave out record\.data = true, or use fewer"):  # as the host is refused
+    with pytest.raises(ConfigError, match=r"; they must be there for record\.data = true; use fewer"):
         memory.check_data_fits(dataset, needed - 1, "gpu", "record.data = true")
 
 

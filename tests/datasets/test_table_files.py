@@ -102,6 +102,8 @@ def test_spaces(csv_file):
         read(path)
     unread = {"drop": ["y"]}, {"text": "y"}
     assert [table.table(0, path=str(path), label="c", **settings).num_classes for settings in unread] == [3, 3]
+    with pytest.raises(DataError, match="text y must have a text in every row, got None in row 1"):
+        table.table(0, path=str(csv_file(y=["u", "NA"] * 12)), label="c", text="y")
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,8 @@ def test_folders_of_parts(tmp_path):
     assert sorted(zip(*names_of(raw), strict=True)) == sorted(zip(frame.y, frame.c, strict=True))
     (tmp_path / "hive" / "c=7").rename(tmp_path / "elsewhere")
     (tmp_path / "hive" / "c=7").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "hive" / "loop").symlink_to(tmp_path / "hive")
+    (tmp_path / "hive" / "gone.parquet").symlink_to(tmp_path / "nowhere")
     assert sorted(names_of(read(tmp_path / "hive"))[1]) == sorted(frame.c)
     (tmp_path / "hive" / "_delta_log").mkdir()  # older versions of rows may be there, too
     with pytest.raises(DataError, match=r"hive: must have no log of versions \(Delta, Hudi\)"):

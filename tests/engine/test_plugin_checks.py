@@ -81,6 +81,11 @@ def of_all_clients():
     return Corruption(lambda data, corrupted, spec, key: data._replace(y=9 - data.y), frozenset({"y"}))
 
 
+def fifty():
+    few = lambda data, corrupted, spec, key: data._replace(num_examples=jnp.where(corrupted, 50, data.num_examples))
+    return Corruption(few, frozenset({"num_examples"}))
+
+
 def with_others():
     more = lambda data, corrupted, spec, key: data._replace(num_examples=data.num_examples * (1 + corrupted))
     return Corruption(more, frozenset({"num_examples"}))
@@ -332,6 +337,8 @@ def test_results_of_another_form_are_refused_when_planning(key, name, message):
     ],
 )
 def test_a_corruption_of_what_is_not_its_clients(kind, message):
+    keys = {"corruption__fraction": 0.5, "data__num_clients": 8, "data__num_train": None}
+    plan(corruption__kind="plugin.py:fifty", **keys)  # of some 180 examples each
     with pytest.raises(ConfigError, match=rf"^corruption\.kind: .*plugin\.py:{kind} {message}"):
         plan(corruption__kind=f"plugin.py:{kind}", corruption__fraction=0.5)
 
@@ -344,7 +351,10 @@ def test_a_corruption_of_what_is_not_its_clients(kind, message):
             {"attack__kind": "plugin.py:three_values", "corruption__kind": "shuffling", "corruption__fraction": 0.5},
             r"must be an attack's \(forged num_examples, forged losses\), got CohortReport",
         ),
-        ({"server__aggregator": "plugin.py:remembering"}, "plugin.py:remembering failed: "),
+        (
+            {"server__aggregator": fedsim.sweep(["median", "plugin.py:remembering"])},  # of another group's branch
+            "plugin.py:remembering failed: ",
+        ),
         (
             {"model__name": "plugin.py:sum_alone"},
             r"must be of metrics\.named\['a'\] \(a sum, its divisor\), got float32",

@@ -112,7 +112,7 @@ def test_a_setting_reaches_what_its_role_says(key, name):
     base = {k: v for k, v in BASE.items() if not k.startswith("mlp") and k != "server.num_byzantine"} | named
     for field in settings_of(find(key, name)):
         another = lambda value: value + type(value)(1)
-        needed = {unmet.name: another(unmet.value) if unmet.is_not else unmet.value for unmet in field.only_if}
+        needed = {unmet.name: another(unmet.value) if unmet.is_negated else unmet.value for unmet in field.only_if}
         check_roles(field.name, *changed(base | needed, field.name), data_of(False)[0])
 
 

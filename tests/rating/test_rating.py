@@ -149,6 +149,12 @@ def test_a_change_of_the_plugin_is_refused_but_with_force(rated, monkeypatch, ca
     assert (folder / "cards" / "median-my-rules.py-.csv").read_text() == rated[1]["csv"]
 
 
+def test_a_rule_with_a_reference_keeps_the_contract():
+    """Equal updates are not its update, which is no fault."""
+    result = checks._contract(protocol.clean_run("digits", {protocol.RULE: "fltrust"}, 1))
+    assert result.startswith("kept, but equal updates are not the update: identical: ")
+
+
 def test_bad_input_is_one_line(tmp_path, capsys):
     fixed = "must be a setting of the rule, since the protocol fixes all else"
     for arguments, message in (

@@ -113,7 +113,7 @@ def test_a_run_with_more_rounds_in_one_of_two_folders(tmp_path):
         tmp_path / "a", list(map(flatten, experiment.runs())), ids=ids, is_complete=False, change=shown
     )
     (note,) = report.load(folder, config=experiment).notes
-    left = "9 are not, so settings are shown up to the last evaluation of all their runs."
+    left = "9 are not: settings are shown up to the last evaluation that all their runs have."
     assert note == f"Incomplete: of {folder.path}, 0 of 9 runs are complete, {left}"
     fewer = parse(EXPERIMENT, {"server.num_rounds": 20})
     assert report.load(folder, config=fewer).notes == ()

@@ -154,7 +154,7 @@ def test_folders_of_version_0_3_are_read(tmp_path):
     rows = pl.read_parquet(tmp_path / "cut" / "rounds.parquet").filter(pl.col("round") <= 20)
     rows.write_parquet(tmp_path / "cut" / "parts" / "00000" / "00000000-00000020-rounds.parquet")
     cut = report.load(tmp_path / "cut")
-    left = "60 are not, so settings are shown up to the last evaluation of all their runs."
+    left = "60 are not: settings are shown up to the last evaluation that all their runs have."
     assert cut.notes[0].endswith(f"0 of 60 runs are complete, {left}")
     assert cut.sources[5][1].read_model()["kernel"].tolist() == [1, 1]
     assert cut.table.equals(whole.table.filter(pl.col("round") <= 20))

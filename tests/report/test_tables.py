@@ -9,6 +9,7 @@ from rich.console import Console
 
 from fedsim import report
 from fedsim.report.latex import escape
+from fedsim.report.render import escape_markdown
 from fedsim.report.table import Column, Number, Row, Table
 from tests.report.synthetic import GRID, RULES, check_latex, final, make_folder, run
 
@@ -83,6 +84,10 @@ def test_nothing_vanishes_in_a_narrow_terminal(width, num_columns, is_text):
             text = value if is_text else f"{value.mean:.2f} ± 10.57†"
             assert bare(text) in shown
             assert width < 200 or num_columns > 3 or any(text in line for line in lines)
+
+
+def test_markdown_escapes_what_ends_an_entry_or_begins_emphasis():
+    assert escape_markdown("a|b_c, whole=('Dense_0/*',)") == r"a\|b\_c, whole=('Dense\_0/\*',)"
 
 
 def test_latex_escapes_special_characters():

@@ -227,7 +227,7 @@ def test_a_folder_with_other_files_is_occupied(tmp_path):
 
 def test_a_folder_that_is_deleted_meanwhile_is_not_made_again(group):
     shutil.rmtree(group.path.parents[1])
-    with pytest.raises(RunFolderError, match=r"group\.json is missing; it was moved or deleted while it ran"):
+    with pytest.raises(RunFolderError, match=r"group\.json is missing: the folder was moved or deleted during the run"):
         write(group, 0, 0, rounds(0, 0))
     assert not group.path.parent.exists()
 
@@ -344,7 +344,11 @@ def test_checkpoints_keep_their_interval_and_only_the_newest_remains(tmp_path):
     import jax
 
     state = lambda number: SimulationState(
-        {"w": jax.numpy.full((2, 3), number, float)}, (), (), (), (), (), jax.random.split(jax.random.key(1)), number
+        {"w": jax.numpy.full((2, 3), number, float)},
+        aggregator=jax.numpy.zeros((2, 0)),  # a state without elements
+        **dict.fromkeys(("optimizer", "attack", "client_states", "server_state"), ()),
+        key=jax.random.split(jax.random.key(1)),
+        round=number,
     )
     with Checkpoints(tmp_path / "a", seconds=0) as checkpoints:
         assert checkpoints.latest_round() is None
@@ -359,6 +363,7 @@ def test_checkpoints_keep_their_interval_and_only_the_newest_remains(tmp_path):
         shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), state(jax.numpy.int32(0)))
         (restored,) = checkpoints.restore(4, [shapes])
         assert restored.variables["w"].tolist() == [[4.0] * 3] * 2
+        assert restored.aggregator.shape == (2, 0)
         assert jax.random.key_data(restored.key).tolist() == jax.random.key_data(state(0).key).tolist()
         (tmp_path / "a" / "4").rename(tmp_path / "a" / "5")
         with pytest.raises(RunFolderError, match=r"broken: .*; delete it"):

@@ -15,7 +15,7 @@ from fedsim.config.registry import did_you_mean, nearest, split_names
 from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.errors import ConfigError, expand_user
 
-DIGITS = 6  # of a fraction of the clients: 0.29 x 100 is 28.999999999999996, 0.7 x 45 is 31.499999999999996
+SHARE_DIGITS = 5  # of a fraction of the clients: 0.29 x 100 is 28.999999999999996, 0.7 x 45 is 31.499999999999996
 WITH_CLIENTS = ("femnist", "leaf", "shakespeare")  # data sets whose examples belong to clients
 MAX_SHOWN = 10  # names in a message
 CLIENT_IDS = "client_ids.npy"  # in a folder or an .npz file of arrays
@@ -99,7 +99,7 @@ def corrupted_share(config: Config, num_clients: int) -> float:
 
 def num_corrupted(config: Config, num_clients: int) -> int:
     """The number of corrupted clients among `num_clients`."""
-    share = round(config.corruption.fraction * num_clients, DIGITS)
+    share = round(config.corruption.fraction * num_clients, SHARE_DIGITS)
     return len(config.corruption.clients) or (round(share) if config.corruption.rounding == "nearest" else int(share))
 
 
@@ -107,7 +107,7 @@ def num_malicious(config: Config, num_clients: int) -> int:
     """The number of malicious clients among `num_clients`."""
     if not config.has_malicious_set:
         return num_corrupted(config, num_clients)
-    return len(config.attack.clients) or round(round((config.attack.fraction or 0.0) * num_clients, DIGITS))
+    return len(config.attack.clients) or round(round((config.attack.fraction or 0.0) * num_clients, SHARE_DIGITS))
 
 
 def configured_f(config: Config, field: Field) -> int:
@@ -132,7 +132,7 @@ def configured_f(config: Config, field: Field) -> int:
         share = min(corrupted + malicious, 1.0)
     else:
         share = malicious if config.has_malicious_set or attack.kind == "none" else corrupted
-    number = math.ceil(round(share * size, DIGITS))
+    number = math.ceil(round(share * size, SHARE_DIGITS))
     return min([number, *(max(limit.largest(size), 0) for limit in field.limits if limit.is_required)])
 
 

@@ -39,7 +39,7 @@ def unmet(field: Field, config: Config) -> str:
     """Why the key has no effect on the run; "" if it has one."""
     settings = dict(config.settings) if field.name not in FIXED else {}
     value = lambda name: settings[name] if name in settings else attrgetter(name)(config)
-    is_met = lambda condition: (value(condition.name) == condition.value) != condition.is_not
+    is_met = lambda condition: (value(condition.name) == condition.value) != condition.is_negated
     return next((condition.reason for condition in field.only_if if not is_met(condition)), "")
 
 

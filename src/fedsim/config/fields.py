@@ -74,7 +74,7 @@ def _make_field(name: str, annotation: Any, default: Any, role: Role | None, is_
 def _with_reason(only_if: OnlyIf, section: str) -> OnlyIf:
     """The condition on another setting of the section, with its key."""
     name, value = f"{section}.{only_if.name}", format_toml(only_if.value)
-    return replace(only_if, name=name, reason=f"{name} is {value if only_if.is_not else f'not {value}'}")
+    return replace(only_if, name=name, reason=f"{name} is {value if only_if.is_negated else f'not {value}'}")
 
 
 def _is_plain(annotation: Any) -> bool:

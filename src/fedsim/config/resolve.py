@@ -45,7 +45,7 @@ class Schema:
         """Raises `ConfigError` for an unknown key, with settings or the nearest name (of `sections` first)."""
         if new_name := RENAMED.get(name.partition(".")[0]):
             raise ConfigError(f"unknown key {name}; it is called {new_name} now")
-        if name.partition(".")[0] in RESERVED:
+        if name.partition(".")[0] in ("sweep", "preset"):
             raise ConfigError(f"{name}: must be at the top level of a configuration, in no sweep or preset")
         if name in self.headings:
             key = next(key for key, field in self.fields.items() if field.section == name)

@@ -113,7 +113,7 @@ def is_byzantine_count(key: str) -> bool:
 
 NO_CORRUPTION = "there is no corruption or attack: set corruption.kind, and corruption.fraction or corruption.clients"
 CORRUPTION = OnlyIf("has_corruption", reason=NO_CORRUPTION)
-NOT_MALICIOUS = "no participating client is malicious: set corruption.fraction or attack.fraction"
+NOT_MALICIOUS = "no participating client is malicious: set attack.fraction, or corruption.fraction without exclude"
 ATTACK = OnlyIf("has_attack", reason="there is no attack: set attack.kind")
 FRACTION = OnlyIf("corruption.clients", (), "corruption.clients replaces it"), CORRUPTION
 ADAPTERS = (OnlyIf("has_adapters", reason="the model is trained itself: set adapter.rank"),)

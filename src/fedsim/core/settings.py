@@ -42,7 +42,8 @@ class Traced(Bounds):
 
 @dataclass(frozen=True)
 class OnlyIf:
-    """Marks a setting that has an effect only if the factory's setting `name` has this `value`, or `is_not` that.
+    """Marks a setting that has an effect only if the factory's setting `name` has this `value`, or another one if
+    `is_negated`.
 
     For a key of every configuration, `name` is another key or a property of a run.
     """
@@ -55,8 +56,8 @@ class OnlyIf:
     """Why there is no effect with another value, with a remedy after a colon."""
     is_error: bool = False
     """Whether it is an error to set the key without effect."""
-    is_not: bool = False
-    """Whether it has an effect with all other values instead."""
+    is_negated: bool = False
+    """Whether all values but `value` give it an effect."""
 
 
 @dataclass(frozen=True)

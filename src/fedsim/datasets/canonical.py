@@ -58,7 +58,7 @@ def _with_names(raw: RawDataset) -> RawDataset:
     clients, classes = (None if a is None else np.asarray(a) for a in (raw.client_names, raw.label_names))
     num_ids = 1 + max((int(a.max(initial=-1)) for a in (ids, test_ids) if a is not None), default=-1)
     for key, names, least in (("client_names", clients, num_ids), ("label_names", classes, raw.num_classes)):
-        is_named = names is None or (names.ndim == 1 and len(names) >= least == len({*map(str, names[:least])}))
+        is_named = names is None or (names.ndim == 1 and len({*map(str, names[:least])}) == least)
         _require(raw, is_named, f"{key} must be {least} different names, got {names!r:.100}")
     return replace(raw, client_ids=ids, test_client_ids=test_ids, client_names=clients, label_names=classes)
 

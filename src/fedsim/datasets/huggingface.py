@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from fedsim.core.settings import Bounds, OnlyIf
+from fedsim.core.settings import Bounds
 from fedsim.datasets import windows
 from fedsim.datasets.pictures import decode, stack
 from fedsim.datasets.raw import RawDataset, select_examples
+from fedsim.datasets.table import HAS_TEXT
 from fedsim.errors import ConfigError, DataError, expand_user, import_extra, pip_install, reason
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-HAS_TEXT = OnlyIf("text", "", is_not=True)
 
 
 def huggingface(

@@ -77,11 +77,19 @@ def images(
 def find(folder: Path) -> Iterator[Path]:
     """The images in the folder and those below it, in order, without hidden ones."""
     is_shown = lambda name: not name.startswith((".", "__MACOSX"))
-    for place, below, names in os.walk(folder, followlinks=True):
+    for place, below, names in walk(folder):
         below[:] = sorted(filter(is_shown, below))
         for name in sorted(filter(is_shown, names)):
             if (file := Path(place, name)).suffix.lower() in SUFFIXES and file.is_file():
                 yield file
+
+
+def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk`, also into linked folders, but not into links to a folder above, which would have no end."""
+    for place, below, names in os.walk(folder, followlinks=True):
+        above = {path.resolve() for path in (Path(place), *Path(place).parents)}
+        below[:] = [name for name in below if Path(place, name).resolve() not in above]
+        yield place, below, names
 
 
 def default_levels(folder: Path, files: Sequence[Path]) -> tuple[Level, ...]:

@@ -88,7 +88,7 @@ def hold_out_validation(
     if fraction == 0:
         return raw, None
     order, largest = _order(raw, rng, is_natural)
-    num_examples = round(fraction * len(order))
+    num_examples = round(round(fraction * len(order), 5))  # 0.7 x 45 is 31.499999999999996
     if not 0 < num_examples <= largest:
         raise DataError(
             f"data.validation_fraction: must hold out 1 to {largest} of the {len(order)} training examples of "

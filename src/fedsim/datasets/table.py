@@ -14,7 +14,7 @@ from fedsim.errors import ConfigError, DataError, expand_user, import_extra, rea
 if TYPE_CHECKING:
     import polars as pl
 
-NO_TEXT, HAS_TEXT = OnlyIf("text", ""), OnlyIf("text", "", is_not=True)
+NO_TEXT, HAS_TEXT = OnlyIf("text", ""), OnlyIf("text", "", is_negated=True)
 
 
 def table(

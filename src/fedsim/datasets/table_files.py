@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -10,7 +9,9 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from fedsim.datasets.client_ids import MISSING
 from fedsim.datasets.csv_files import numbers_if_canonical, parse, read_cells
+from fedsim.datasets.images import walk
 from fedsim.errors import LOAD_ERRORS, DataError, reason
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -57,6 +58,8 @@ def read(path: Path, label: str, client: str = "", as_texts: Collection[str] = (
                 separators.add(separator)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error, *LOAD_ERRORS) as error:
             problem = reason(error)
+            if re.search("expected after|end of data", problem):
+                problem += "; close quotes, double those within a cell, and let a separator follow them"
             if re.search("utf-?8", problem, re.IGNORECASE):
                 problem = f"must be UTF-8 text; convert it: iconv -f LATIN1 -t UTF-8 {part.name} > new{_suffix(part)}"
             what = "cannot be read" if isinstance(error, PermissionError) else f"not a {_suffix(part)} table"
@@ -70,7 +73,9 @@ def read(path: Path, label: str, client: str = "", as_texts: Collection[str] = (
     for column in table:
         name, is_name = column.name, column.name in (label, client)
         is_csv = bool(separators) and column.dtype == pl.String
-        if is_csv and name not in folders and name not in as_texts:
+        if is_csv and name in as_texts:
+            column = column.replace(list(MISSING), None)
+        elif is_csv and name not in folders:
             can_have_commas = "," not in separators and name != client
             column = parse(f"{path}: column {name!r}", column, is_name, can_have_commas)
         if name in folders or (is_csv and is_name):
@@ -113,8 +118,8 @@ def _parts(folder: Path) -> list[Path]:
     """The files of a table in the folder and those below, without logs and metadata."""
     is_part = lambda path: _suffix(path) in SUFFIXES and not re.search(r"(^|/)[._]", str(path.relative_to(folder)))
     is_empty = lambda path: path.stat().st_size == 0 and _suffix(path) != ".parquet"  # as of Spark
-    paths = (Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
-    return sorted(path for path in paths if is_part(path) and not is_empty(path))
+    paths = (Path(place, name) for place, _, names in walk(folder) for name in names)
+    return sorted(path for path in paths if path.is_file() and is_part(path) and not is_empty(path))
 
 
 def _index_columns(path: Path) -> set[str]:

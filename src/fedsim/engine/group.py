@@ -103,7 +103,7 @@ class GroupRun:
         rounds = range(completed, server.num_rounds)
         with closing(self._inputs.chunks(self._executables, self._states, rounds, is_active)) as chunks:
             while not self._is_last(completed) and not self.is_stopped:
-                with factories.plugin_errors([self._config]):
+                with factories.plugin_errors(self._plan.runs):  # the program has branches of other groups
                     completed, records = next(chunks)
                 own_records = self._family.own_info(self._join_on_host(records), self._config)
                 check_round_weights(self._config, own_records, completed)

@@ -73,20 +73,20 @@ def tree_bytes(tree: PyTree) -> int:
     return sum(math.prod(leaf.shape) * item_bytes(leaf) for leaf in jax.tree.leaves(tree))
 
 
-def check_data_fits(dataset: FederatedDataset, free_bytes: int, backend: str, reason: str = "") -> None:
+def check_data_fits(dataset: FederatedDataset, free_bytes: int, backend: str, needed_by: str = "") -> None:
     """Raises `ConfigError` if the examples of `dataset` do not fit into the `free_bytes` of a device.
 
-    They must be there for some `reason`; empty if they need not.
+    `needed_by` is the setting that needs them there; empty if none does.
     """
     needed = data_bytes(dataset, backend)
     if needed > free_bytes:
         last = " or free memory"
         if backend == "cpu":
             last = ", free memory or store them as a folder of .npy files, sorted by client, which needs no copy"
-        on_host = f"leave out {reason}" if reason else 'use data.placement = "host"'
+        use = f"they must be there for {needed_by}; use" if needed_by else 'use data.placement = "host", or'
         raise ConfigError(
             f"data.name: all examples of {dataset.name} must fit on a device, which has {gibibytes(free_bytes)} free, "
-            f"got {gibibytes(needed)}; {on_host}, or use fewer (data.num_train, or data.sample_fraction for natural "
+            f"got {gibibytes(needed)}; {use} fewer (data.num_train, or data.sample_fraction for natural "
             f"clients){last}"
         )
 

@@ -153,7 +153,9 @@ def _check_changed_fields(config: Config, dataset: FederatedDataset) -> None:
 
     Also if it changes other clients, or gives a client more examples than it has, which are others'.
     """
-    corruption, data = build.corruption(config), _few_clients(dataset.train)
+    corruption = build.corruption(config)
+    is_resized = "num_examples" in corruption.changed_fields  # then all examples of a client count
+    data = _few_clients(dataset.train, dataset.max_num_examples if is_resized else MAX_EXAMPLES)
     if unknown := sorted(set(corruption.changed_fields) - set(CHANGEABLE)):
         raise ConfigError(
             f"corruption.kind: changed_fields of {config.corruption.kind} must be among {', '.join(CHANGEABLE)}, "
@@ -183,9 +185,9 @@ def _check_changed_fields(config: Config, dataset: FederatedDataset) -> None:
         )
 
 
-def _few_clients(data: ClientData) -> ClientData:
+def _few_clients(data: ClientData, max_examples: int) -> ClientData:
     """The first clients of `data` with their first examples."""
-    sizes = np.minimum(np.asarray(data.num_examples)[:MAX_CLIENTS], MAX_EXAMPLES)
+    sizes = np.minimum(np.asarray(data.num_examples)[:MAX_CLIENTS], max_examples)
     offsets = np.asarray(data.offsets)[:MAX_CLIENTS]
     positions = np.concatenate([np.arange(start, start + size) for start, size in zip(offsets, sizes, strict=True)])
     few = (np.asarray(data.x)[positions], np.asarray(data.y)[positions], np.cumsum(sizes, dtype=np.int32) - sizes)

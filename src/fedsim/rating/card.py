@@ -43,7 +43,7 @@ LIMITS = (
     "The worst of the adversary's attacks bounds robustness from above only: another attack may do more. The attack is "
     "chosen on other splits, so on a split another one may be worse.",
 )
-KNOWN_NUMBER = "A rule with an f knows the number of malicious clients, which is seldom so outside of experiments."
+KNOWN_NUMBER = "Rules with an f are given the number of malicious clients. It is seldom known outside of experiments."
 
 
 class Cell(NamedTuple):

@@ -173,8 +173,8 @@ def _describe_incomplete(folder: RunFolder, runs: Sequence[StoredRun], ends: Seq
     num_partial = len(runs) - num_missing - num_complete
     are = lambda number: "is" if number == 1 else "are"
     parts = [f"{num_complete} of {count(len(runs), 'run')} {are(len(runs))} complete"]
-    partial = f"{num_partial} {are(num_partial)} not, so settings are shown up to the last evaluation of all their runs"
-    parts += [partial] if num_partial else []
+    shown = "settings are shown up to the last evaluation that all their runs have"
+    parts += [f"{num_partial} {are(num_partial)} not: {shown}"] if num_partial else []
     parts += [f"{num_missing} without rows {are(num_missing)} left out"] if num_missing else []
     return [f"Incomplete: of {folder.path}, {', '.join(parts)}."] if num_complete < len(runs) else []
 

@@ -177,7 +177,7 @@ class GroupFolder:
         Raises `RunFolderError` if the group has been deleted meanwhile: what is written would not be found again.
         """
         if not (self.path / INDEX).exists():
-            raise RunFolderError(f"{self.path}: {INDEX} is missing; it was moved or deleted while it ran")
+            raise RunFolderError(f"{self.path}: {INDEX} is missing: the folder was moved or deleted during the run")
         for kind, table in tables.items():
             buffer = io.BytesIO()  # a full disk is then an `OSError`
             table.write_parquet(buffer)
