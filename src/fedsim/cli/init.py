@@ -229,9 +229,10 @@ def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], Ra
     rows, index = table_files.read(path, label, client)
     if rows.is_empty():
         raise DataError(f"{data}: must have rows, got none")
-    problems = columns.unusable_columns(rows, columns.named(label, client), index)
+    named = columns.named(label, client)
+    problems = columns.unusable_columns(rows, named, index)
     for column, kind in rows.schema.items():
-        if column not in columns.named(label, client):
+        if column not in named:
             use = "one feature for each value (one-hot)" if kind == pl.String else "a number"
             use = f"left out, since it {problems[column]}" if column in problems else use
             print(f"{column or repr(column)}: {use}")

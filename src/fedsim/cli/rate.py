@@ -75,11 +75,12 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
         card = _rate(data, keys, folder, options)
         name = f"cards/{file_part(card.rule).lower()}"
         cells = report.as_csv([cell._asdict() for cell in card.cells])
-        for suffix, text in (("csv", cells), ("md", card.markdown()), ("html", card.page())):
-            folder.write_text(f"{name}.{suffix}", text)
+        texts = {f"{name}.csv": cells, f"{name}.md": card.markdown(), f"{name}.html": card.page()}
+        for file, text in texts.items():
+            folder.write_text(file, text)
         make_console().print(report.terminal(card.tables()), *card.notes)
-        for suffix in ("csv", "md", "html"):
-            print(folder.path / f"{name}.{suffix}")
+        for file in texts:
+            print(folder.path / file)
 
 
 def _rate(data: str, keys: Mapping[str, Any], folder: "RunFolder", options: argparse.Namespace) -> "Card":

@@ -120,8 +120,9 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     if options.format == "html":
         _write_page(results, options, _destination(options.out, results, baseline))
         return
-    paired = report.paired_tables(results, baseline) if options.paired or options.baseline is not None else []
-    unpaired = unpaired_notes(results, baseline) if options.paired or options.baseline is not None else []
+    is_paired = options.paired or options.baseline is not None
+    paired = report.paired_tables(results, baseline) if is_paired else []
+    unpaired = unpaired_notes(results, baseline) if is_paired else []
     if options.paired and not paired:
         raise ConfigError(
             "--paired: "

@@ -15,7 +15,6 @@ from fedsim.config.registry import did_you_mean, nearest, split_names
 from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.errors import ConfigError, expand_user
 
-SHARE_DIGITS = 5  # of a fraction of the clients: 0.29 x 100 is 28.999999999999996, 0.7 x 45 is 31.499999999999996
 WITH_CLIENTS = ("femnist", "leaf", "shakespeare")  # data sets whose examples belong to clients
 MAX_SHOWN = 10  # names in a message
 CLIENT_IDS = "client_ids.npy"  # in a folder or an .npz file of arrays
@@ -92,6 +91,11 @@ def check_clients(config: Config, num_clients: int) -> None:
         raise ConfigError(f"engine.client_width: must be at most server.cohort_size ({size}), got {width}")
 
 
+def share_of(number: int, fraction: float) -> float:
+    """`fraction` of `number`, without the error of floats: 0.29 x 100 is 28.999999999999996."""
+    return round(fraction * number, 5)
+
+
 def corrupted_share(config: Config, num_clients: int) -> float:
     """The share of the clients that is corrupted, as configured."""
     return len(config.corruption.clients) / num_clients or config.corruption.fraction
@@ -99,7 +103,7 @@ def corrupted_share(config: Config, num_clients: int) -> float:
 
 def num_corrupted(config: Config, num_clients: int) -> int:
     """The number of corrupted clients among `num_clients`."""
-    share = round(config.corruption.fraction * num_clients, SHARE_DIGITS)
+    share = share_of(num_clients, config.corruption.fraction)
     return len(config.corruption.clients) or (round(share) if config.corruption.rounding == "nearest" else int(share))
 
 
@@ -107,7 +111,7 @@ def num_malicious(config: Config, num_clients: int) -> int:
     """The number of malicious clients among `num_clients`."""
     if not config.has_malicious_set:
         return num_corrupted(config, num_clients)
-    return len(config.attack.clients) or round(round((config.attack.fraction or 0.0) * num_clients, SHARE_DIGITS))
+    return len(config.attack.clients) or round(share_of(num_clients, config.attack.fraction or 0.0))
 
 
 def configured_f(config: Config, field: Field) -> int:
@@ -132,7 +136,7 @@ def configured_f(config: Config, field: Field) -> int:
         share = min(corrupted + malicious, 1.0)
     else:
         share = malicious if config.has_malicious_set or attack.kind == "none" else corrupted
-    number = math.ceil(round(share * size, SHARE_DIGITS))
+    number = math.ceil(share_of(size, share))
     return min([number, *(max(limit.largest(size), 0) for limit in field.limits if limit.is_required)])
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsim.config.clients import share_of
 from fedsim.core.types import Examples
 from fedsim.datasets.partition import is_single_label
 from fedsim.datasets.portions import convert, floor_fraction, portions
@@ -88,7 +89,7 @@ def hold_out_validation(
     if fraction == 0:
         return raw, None
     order, largest = _order(raw, rng, is_natural)
-    num_examples = round(round(fraction * len(order), 5))  # 0.7 x 45 is 31.499999999999996
+    num_examples = round(share_of(len(order), fraction))
     if not 0 < num_examples <= largest:
         raise DataError(
             f"data.validation_fraction: must hold out 1 to {largest} of the {len(order)} training examples of "

@@ -49,7 +49,7 @@ def check_plugins(configs: Sequence[Config], dataset: FederatedDataset) -> None:
         check_rows(configs[0], dataset)
     for config in {config.corruption.kind: config for config in configs}.values():
         if ":" in config.corruption.kind:
-            _check_changed_fields(config, dataset)
+            _check_changes(config, dataset)
     _check_weights(configs, dataset)
     if weighting := configs[0].server.weighting:  # the rule that gets its weights may normalize them
         alone = [replace(c.server, aggregator=weighting, weighting=None, pre_aggregators=()) for c in configs]
@@ -148,7 +148,7 @@ def _weights_function(config: Config, dataset: FederatedDataset) -> Callable[[HP
 
 
 @cached_by_program(lambda config: component(config, "corruption.kind"))
-def _check_changed_fields(config: Config, dataset: FederatedDataset) -> None:
+def _check_changes(config: Config, dataset: FederatedDataset) -> None:
     """Raises if the corruption of some clients' data changes fields that it does not declare, or the form of one.
 
     Also if it changes other clients, or gives a client more examples than it has, which are others'.

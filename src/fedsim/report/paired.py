@@ -35,24 +35,28 @@ def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
     if rule is None:
         rules = ", ".join(dict.fromkeys(setting.aggregator for setting in results.settings))
         raise ConfigError(f"--baseline: must be one of {rules}, got {baseline}")
-    baselines: dict[Scenario, list[Setting]] = {}
-    for setting in results.settings:
-        if setting.aggregator == rule:
-            baselines.setdefault(setting.scenario, []).append(setting)
-    pairs = [
-        (setting, reference)
-        for setting in results.settings
-        if setting.aggregator != rule
-        for reference in baselines.get(setting.scenario, [])
-        if not _differing(setting, reference)
-    ]
-    every = []
+    pairs, every = _pairs(results, rule), []
     for data in data_sets(setting for setting, _ in pairs):
         values = finals(results.table, results.metric(data), results.final)
         of_data = compare.differences(values, [pair for pair in pairs if pair[0].data == data])
         corrected = holm([d.p_value for d in of_data])
         every += [replace(d, corrected_p=float(p)) for d, p in zip(of_data, corrected, strict=True)]
     return every
+
+
+def _pairs(results: Results, rule: str) -> list[tuple[Setting, Setting]]:
+    """The settings of other rules, each with a setting of `rule` in its scenario, that may be compared."""
+    baselines: dict[Scenario, list[Setting]] = {}
+    for setting in results.settings:
+        if setting.aggregator == rule:
+            baselines.setdefault(setting.scenario, []).append(setting)
+    return [
+        (setting, reference)
+        for setting in results.settings
+        if setting.aggregator != rule
+        for reference in baselines.get(setting.scenario, [])
+        if not _differing(setting, reference)
+    ]
 
 
 def _differing(setting: Setting, reference: Setting) -> set[str]:
@@ -77,13 +81,8 @@ def unpaired_notes(results: Results, baseline: str = BASELINE) -> list[str]:
     shown = aggregator_name(rule or baseline)
     notes = {f"no difference to {shown}, which has another {keys}": of for keys, of in rows.items()}
     compared = {d.setting for d in differences(results, baseline)}
-    shares_draws = lambda setting, of: of.scenario == setting.scenario and {*of.draws} & {*setting.draws}
-    diverged = [
-        names[setting]
-        for setting in results.settings
-        if setting.aggregator != rule and setting not in compared
-        if any(shares_draws(setting, of) and not _differing(setting, of) for of in references)
-    ]
+    with_draws = [setting for setting, of in _pairs(results, rule or baseline) if {*setting.draws} & {*of.draws}]
+    diverged = [names[setting] for setting in with_draws if setting not in compared]
     notes |= {f"no difference to {shown}, since all pairs of runs have diverged": diverged} if diverged else {}
     return [f"{reason}: {'; '.join(dict.fromkeys(of))}" for reason, of in notes.items()]
 
