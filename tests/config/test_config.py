@@ -161,18 +161,6 @@ def test_data_seed_can_be_the_seed_of_each_run():
         parse('data.seed = "sed"')
 
 
-def test_settings_of_other_rules_do_not_multiply_runs():
-    runs = parse(
-        "[[sweep]]\nserver.aggregator = ['fedavg', 'rfa']\narfl.lam = [1.0, 2.0]\nrfa.num_iters = [4, 8]"
-    ).runs()
-    assert [(r.server.aggregator, r.section("rfa").get("num_iters")) for r in runs] == [
-        ("fedavg", None),
-        ("rfa", 4),
-        ("rfa", 8),
-    ]
-    assert all("arfl" not in key for run in runs for key, _ in run.settings)
-
-
 ATTACKED = {"attack.kind": "ipm", "attack.fraction": 0.2}
 
 

@@ -52,11 +52,9 @@ def adaptive_clipping(
     """
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> AdaptiveState:
-        del variables, num_examples, losses
         return AdaptiveState(jnp.asarray(threshold, jnp.float32), jnp.asarray(10.0))
 
     def aggregate(state: AdaptiveState, report: CohortReport, key: Array) -> tuple[Aggregate, AdaptiveState]:
-        del key
         valid, updates, kept, zero = report.valid, report.updates, report.valid, state.zero
         if zeroing:
             largest = largest_elements(updates)

@@ -109,7 +109,6 @@ def _describe(part: Any, num_clients: int) -> tuple[_Part, dict[str, Any]]:
 @lru_cache(MAX_PROGRAMS)
 def _program(parts: tuple[_Part, ...], structure: Any, shapes: Any) -> Callable[..., Aggregate]:
     """The compiled `_aggregate` for arguments of one structure, with one set of shapes, so that it can be freed."""
-    del structure, shapes
     return jax.jit(partial(_aggregate, parts))
 
 

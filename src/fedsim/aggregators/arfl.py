@@ -88,7 +88,6 @@ def arfl(
         return ArflState(num_examples, losses, *arfl_weights(losses, num_examples, auto_lam), auto_lam)
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> ArflState:
-        del variables
         return compute_state(num_examples, losses if source == "clients" else jnp.full_like(losses, jnp.inf))
 
     def compute_weights(state: ArflState, report: CohortReport) -> tuple[Array, ArflState]:

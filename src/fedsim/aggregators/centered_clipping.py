@@ -32,11 +32,9 @@ def centered_clipping(
     """
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> Array:
-        del num_examples, losses
         return jnp.zeros(sum(leaf.size for leaf in jax.tree.leaves(variables)))  # v [d]
 
     def aggregate(state: Array, report: CohortReport, key: Array) -> tuple[Aggregate, Array]:
-        del key
         rows, shares = ravel_updates(report.updates), weights_by(weighting, report.valid, report)
         v, factors = state, shares
         for _ in range(num_iters):

@@ -26,7 +26,6 @@ def clipping(
     """Each update u becomes u min(1, `threshold` / |u|)."""
 
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:
-        del key
         return report._replace(updates=_clip(report.updates, threshold))
 
     return pre_aggregate
@@ -40,7 +39,6 @@ def arc(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> PreAggreg
     """
 
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:
-        del key
         num_valid = jnp.sum(report.valid)
         f = assumed_byzantine(num_byzantine, report)
         num_clipped = 2 * f * (num_valid - f) // jnp.maximum(num_valid, 1)
@@ -60,7 +58,6 @@ def zeroing(
     """An update with a norm above `threshold` becomes zero; its client keeps its weight, so the mean moves to zero."""
 
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:
-        del key
         norms = largest_elements(report.updates) if norm == "inf" else jnp.sqrt(squared_norms(report.updates))
         return report._replace(updates=mask_invalid(report.updates, norms <= threshold))
 

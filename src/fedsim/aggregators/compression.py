@@ -29,7 +29,6 @@ def top_k(
     """
 
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:
-        del key
         rows = ravel_updates(report.updates)
         size = rows.shape[1]
         k = jnp.clip(jnp.round(share * size).astype(int), 1, size)

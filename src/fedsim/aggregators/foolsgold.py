@@ -43,12 +43,10 @@ def foolsgold(
     """
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> Array:
-        del losses
         size = sum(leaf.size for leaf in leaves_by_path(variables, parameters).values())
         return jnp.zeros((num_examples.size, size))  # H [N, d']
 
     def aggregate(state: Array, report: CohortReport, key: Array) -> tuple[Aggregate, Array]:
-        del key
         compared = [*leaves_by_path(report.updates, parameters).values()]
         state = state.at[report.client_ids].add(ravel_updates(compared))
         alpha = _compute_alpha(cosine_similarities(gram_matrix(state[report.client_ids])), report.valid, kappa)

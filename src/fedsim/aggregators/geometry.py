@@ -98,7 +98,6 @@ def _direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
 @jax.custom_jvp
 def _with_value(differentiated: Pairs, value: Pairs) -> Pairs:
     """`value`, with the derivative of `differentiated`."""
-    del differentiated
     return value
 
 

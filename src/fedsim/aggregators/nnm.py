@@ -26,7 +26,6 @@ def nnm(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> PreAggreg
     """
 
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:
-        del key
         valid, rows = report.valid, jnp.arange(report.valid.size)
         num_nearest = jnp.sum(valid) - assumed_byzantine(num_byzantine, report)
         distances = jnp.where(rows[:, None] == rows[None, :], -1.0, pairwise_distances(report))  # itself comes first

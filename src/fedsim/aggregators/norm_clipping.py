@@ -48,7 +48,6 @@ def norm_clipping(
     """
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> PyTree:
-        del variables, losses
         return () if delta is None else jnp.sum(num_examples > 0)
 
     def privacy_info(num_clients: PyTree, report: CohortReport) -> dict[str, Array]:

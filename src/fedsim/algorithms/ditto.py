@@ -27,7 +27,6 @@ def ditto(
     """
 
     def train(local: LocalTraining, client_state: PyTree, server_state: PyTree) -> LocalResult:
-        del server_state
         add_distance = lambda g, v, w: g + lam * (v - w)
         correct = lambda gradient, params: jax.tree.map(add_distance, gradient, params, local.start.params)
         own = local.sgd(correct, local.start._replace(params=client_state))

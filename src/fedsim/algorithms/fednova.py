@@ -25,7 +25,6 @@ def fednova() -> Algorithm:
     """
 
     def train(local: LocalTraining, client_state: PyTree, server_state: PyTree) -> LocalResult:
-        del server_state
         trained, a = local.sgd(None), effective_steps(local.num_steps, local.momentum)
         normalize = lambda start, end: start + (end - start) / a
         params = jax.tree.map(normalize, local.start.params, trained.params)

@@ -27,7 +27,6 @@ def fedprox(
     """
 
     def train(local: LocalTraining, client_state: PyTree, server_state: PyTree) -> LocalResult:
-        del server_state
         add_proximal = lambda g, w, start: g + mu * (w - start)
         correct = lambda gradient, params: jax.tree.map(add_proximal, gradient, params, local.start.params)
         return LocalResult(local.sgd(correct), client_state)

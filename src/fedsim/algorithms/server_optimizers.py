@@ -74,7 +74,6 @@ def adagrad(
         return jax.tree.map(lambda p: jnp.full_like(p, eps**2 if initial is None else initial), params)
 
     def update(gradient: PyTree, squares: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
-        del params
         squares = jax.tree.map(lambda v, g: v + g**2, squares, gradient)
         step = lambda g, v: -learning_rate * g / (jnp.sqrt(v) + eps)
         return jax.tree.map(step, gradient, squares), squares
@@ -93,7 +92,6 @@ def _adaptive(
     def update(
         gradient: PyTree, moments: tuple[PyTree, PyTree], params: PyTree = None
     ) -> tuple[PyTree, tuple[PyTree, PyTree]]:
-        del params
         first = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, moments[0], gradient)
         second = jax.tree.map(lambda v, g: next_second(v, g**2), moments[1], gradient)
         return jax.tree.map(lambda m, v: -learning_rate * m / (jnp.sqrt(v) + tau), first, second), (first, second)

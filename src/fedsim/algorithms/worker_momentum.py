@@ -27,7 +27,6 @@ def worker_momentum(
         return jax.tree.map(jnp.zeros_like, params), ()
 
     def train(local: LocalTraining, client_state: PyTree, server_state: PyTree) -> LocalResult:
-        del server_state
         trained, start = local.sgd(None), local.start.params
         rate = jnp.maximum(local.learning_rate, POSITIVE["ge"])  # a schedule may end at 0
         average = lambda m, w, end: beta * m + (1 - beta) * (w - end) / rate

@@ -97,7 +97,6 @@ def ascent(
     """
 
     def init(variables: PyTree, num_examples: Array) -> PyTree:
-        del num_examples
         zeros = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), variables)
         return AscentState(zeros, zeros)
 

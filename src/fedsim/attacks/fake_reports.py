@@ -20,7 +20,6 @@ def fake_loss(
     """Malicious clients report `scale` times their training loss."""
 
     def forge_report(state: PyTree, report: CohortReport, malicious: Array, key: Array) -> tuple[Array, Array]:
-        del state, malicious, key
         return report.num_examples, scale * report.losses
 
     return Attack(forge_report=forge_report)
@@ -36,7 +35,6 @@ def fake_counts(
     """
 
     def forge_report(state: PyTree, report: CohortReport, malicious: Array, key: Array) -> tuple[Array, Array]:
-        del state, malicious, key
         largest = float(2**30 // report.num_examples.size)
         forged = jnp.clip(jnp.round(factor * report.num_examples.astype(jnp.float32)), 1.0, largest)
         return jnp.where(report.num_examples > 0, forged.astype(report.num_examples.dtype), 0), report.losses

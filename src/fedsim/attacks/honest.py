@@ -83,7 +83,6 @@ def identical_updates(forge: Callable[[AttackContext], PyTree]) -> Attack:
     """A stateless attack whose malicious clients all send the update that `forge(context)` returns."""
 
     def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[Updates, PyTree]:
-        del key
         return broadcast_update(forge(context), context), state
 
     return Attack(forge_updates=forge_updates)

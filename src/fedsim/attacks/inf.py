@@ -17,7 +17,6 @@ def inf(*, value: Annotated[Literal["inf", "nan"], "the value of all coordinates
     """
 
     def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
-        del key
         fill = lambda u: u if jnp.issubdtype(u.dtype, jnp.integer) else jnp.full_like(u, float(value))
         return jax.tree.map(fill, context.report.updates), state
 

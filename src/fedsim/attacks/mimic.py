@@ -62,11 +62,9 @@ def mimic(
     """
 
     def init(variables: PyTree, num_examples: Array) -> PyTree:
-        del num_examples
         return _init_state(variables) if target == "learned" else ()
 
     def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
-        del key
         if target == "fixed":
             return _copy_row(_next_row(client_id, context), context), state
         honest, ids = honest_mask(context), context.report.client_ids

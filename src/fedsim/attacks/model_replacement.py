@@ -34,7 +34,6 @@ def model_replacement(
     """
 
     def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
-        del key
         factor = replacement_scale(context) if scale is None else scale
         scaled = jax.tree.map(lambda u: factor * u, to_float32(context.report.updates))
         return cast_like_report(scaled, context), state

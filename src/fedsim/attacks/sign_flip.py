@@ -21,7 +21,6 @@ def sign_flip(*, scale: Annotated[Scalar, Traced(**POSITIVE), "multiplies minus 
     """
 
     def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
-        del key
         return jax.tree.map(lambda u: (-scale * u).astype(u.dtype), context.report.updates), state
 
     return Attack(forge_updates=forge_updates)

@@ -25,7 +25,6 @@ def lockstep_max(steps: Shaped[Array, ""]) -> Shaped[Array, ""]:
 
 @lockstep_max.def_vmap
 def _lockstep_max_rule(axis_size: int, in_batched: list[bool], steps: Array) -> tuple[Array, bool]:
-    del axis_size
     return lockstep_max(jnp.max(steps) if in_batched[0] else steps), False
 
 

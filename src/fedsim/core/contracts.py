@@ -168,7 +168,6 @@ class RootEvaluator(NamedTuple):
 
 def init_stateless(*args: object) -> PyTree:
     """The `init` of an aggregator or attack without state."""
-    del args
     return ()
 
 

@@ -90,7 +90,6 @@ def _random_bits(row_key: Array, bit_width: int, shape: tuple[int, ...]) -> Arra
 
 
 def _refuse(*args: object) -> Array:
-    del args
     raise NotImplementedError("the key of a row can be used only once, to draw numbers")
 
 

@@ -45,17 +45,14 @@ def backdoor(
         return jnp.where(expand_like(is_poisoned, x), add_trigger(x), x)
 
     def change_inputs(x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec, key: Array) -> Array:
-        del spec
         return poison(x, draw_rows(jax.random.uniform, key, positions) < jnp.where(corrupted, rate, 0.0)[owners])
 
     def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
-        del spec
         is_poisoned = draw_labels(key, data, jnp.where(corrupted, rate, 0.0))
         x = poison(data.x, is_poisoned)
         return data._replace(x=x, y=jnp.where(is_poisoned, jnp.asarray(target, data.y.dtype), data.y))
 
     def trigger(x: Array, y: Array, spec: DataSpec) -> tuple[Array, Array]:
-        del spec
         return add_trigger(x), jnp.full_like(y, target)
 
     def validate(spec: DataSpec) -> None:

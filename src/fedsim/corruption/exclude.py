@@ -10,7 +10,6 @@ def exclude() -> Corruption:
     """Corrupted clients are excluded: they have no examples."""
 
     def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
-        del key, spec
         return data._replace(num_examples=jnp.where(corrupted, 0, data.num_examples))
 
     return Corruption(apply, frozenset({"num_examples"}))

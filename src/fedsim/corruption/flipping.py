@@ -44,7 +44,6 @@ def collusion() -> Corruption:
     """All labels of all corrupted clients become one class, drawn at random."""
 
     def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
-        del spec
         new_label = jax.random.randint(key, (), 0, jnp.max(data.y) + 1, data.y.dtype)
         return data._replace(y=jnp.where(expand_like(corrupted[example_owners(data)], data.y), new_label, data.y))
 

@@ -23,7 +23,6 @@ def furthest_flipping() -> Corruption:
     """
 
     def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
-        del spec, key
         return data._replace(y=jnp.where(corrupted[example_owners(data)], FURTHEST, data.y))
 
     def validate(spec: DataSpec) -> None:

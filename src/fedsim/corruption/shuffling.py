@@ -20,7 +20,6 @@ def shuffling() -> Corruption:
     """
 
     def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
-        del spec
         owner = example_owners(data)
         order = jnp.lexsort((jax.random.uniform(key, owner.shape), owner))
         return data._replace(y=jnp.where(expand_like(corrupted[owner], data.y), data.y[order], data.y))

@@ -28,7 +28,6 @@ def targeted(
     """
 
     def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
-        del spec
         is_changed = draw_labels(key, data, jnp.where(corrupted, rate, 0.0)) & (data.y == source)
         return data._replace(y=jnp.where(is_changed, jnp.asarray(target, data.y.dtype), data.y))
 

@@ -25,7 +25,6 @@ OPTIONAL = ("x_test", "y_test", "client_ids", "test_client_ids", "inputs", "num_
 
 def arrays(seed: int, *, path: Annotated[str, "a folder of .npy files, or an .npz file"] = "") -> RawDataset:
     """The arrays of the file or folder at `path`, see `read`. Raises `ConfigError` if `path` is empty."""
-    del seed
     if not path:
         raise ConfigError(
             'arrays.path: must name a folder of .npy files, or an .npz file, with x and y, got ""; a data set in '

@@ -54,7 +54,6 @@ def cifar100(
     seed: int, *, labels: Annotated[Literal["fine", "coarse"], "100 classes, or their 20 superclasses"] = "fine"
 ) -> RawDataset:
     """CIFAR-100, prepared."""
-    del seed
     raw = load("cifar100")
     if labels == "fine":
         return raw

@@ -44,7 +44,6 @@ def emnist(
     ] = "balanced",
 ) -> RawDataset:
     """A split of EMNIST, prepared."""
-    del seed
     return load(f"emnist_{split}")
 
 

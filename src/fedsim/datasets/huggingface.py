@@ -47,7 +47,6 @@ def huggingface(
     """
     from fedsim.datasets.columns import encode, encode_texts
 
-    del seed
     if not path:
         raise ConfigError('huggingface.path: must name a folder or a data set on the hub, got ""')
     if not text and not label:

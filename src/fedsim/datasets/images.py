@@ -38,7 +38,6 @@ def images(
 
     They are split if a level is. Raises `ConfigError` or `DataError` if the folder has none, or they cannot be read.
     """
-    del seed
     if not path:
         raise ConfigError('images.path: must name a folder of images, got ""')
     folder = expand_user(path)

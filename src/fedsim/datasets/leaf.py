@@ -28,7 +28,6 @@ FILE_NAME = re.compile(r"\.(bmp|gif|jpe?g|npy|png|tiff?|webp)$", re.IGNORECASE) 
 
 def leaf(seed: int, *, path: Annotated[str, "a folder in LEAF's format, with train/ and test/"] = "") -> RawDataset:
     """The examples in the folder at `path`, see `read_folder`. Raises `ConfigError` if `path` is empty."""
-    del seed
     if not path:
         raise ConfigError('leaf.path: must name a folder in LEAF\'s format, with train/ and test/, got ""')
     return read_folder(expand_user(path))

@@ -50,13 +50,11 @@ CLASS_SIZES = {  # to check unpacked files, which have no published digest and t
 
 def mnist(seed: int) -> RawDataset:
     """MNIST, prepared."""
-    del seed
     return load("mnist")
 
 
 def fashion_mnist(seed: int) -> RawDataset:
     """Fashion-MNIST, prepared."""
-    del seed
     return load("fashion_mnist")
 
 

@@ -36,7 +36,6 @@ def natural(raw: RawDataset, num_clients: int, rng: np.random.Generator) -> np.n
 
     Raises `DataError` if the data set has none.
     """
-    del num_clients, rng
     if raw.client_ids is None:
         raise DataError(
             f'data.partition: must not be "natural" for {raw.name}, which has no natural clients; use "iid" or '

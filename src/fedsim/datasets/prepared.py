@@ -27,19 +27,16 @@ TFDS_MODULES = ("tensorflow_datasets", "array_record", "importlib_resources", "P
 
 def cifar10(seed: int) -> RawDataset:
     """CIFAR-10: 50,000 + 10,000 images in ten classes."""
-    del seed
     return load("cifar10")
 
 
 def femnist(seed: int) -> RawDataset:
     """FEMNIST: handwritten digits and letters, each writer a client."""
-    del seed
     return load("femnist")
 
 
 def shakespeare(seed: int) -> RawDataset:
     """Shakespeare: windows of text and the next character, each speaking role a client; not split."""
-    del seed
     return load("shakespeare")
 
 
@@ -47,7 +44,6 @@ def tfds(
     seed: int, *, name: Annotated[str, "an image set of tensorflow-datasets, such as kmnist or emnist/letters"] = ""
 ) -> RawDataset:
     """The image set `name` of tensorflow-datasets. Raises `ConfigError` if `name` is empty."""
-    del seed
     if not name:
         raise ConfigError('tfds.name: must name a data set of tensorflow-datasets, such as "kmnist", got ""')
     return load(name)

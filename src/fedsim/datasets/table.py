@@ -40,7 +40,6 @@ def table(
     from fedsim.datasets.columns import encode, encode_texts
     from fedsim.datasets.table_files import read
 
-    del seed
     for key, value in (("path", path), ("label", label)):
         if not value:
             raise ConfigError(f'table.{key}: must name {"a file" if key == "path" else "a column"}, got ""')

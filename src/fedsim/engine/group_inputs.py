@@ -172,7 +172,6 @@ class Inputs:
         self, executables: Executables, like: SimulationState, num_rounds: int, read: ReadStates
     ) -> list[SimulationState]:
         """The batches' states `like` this after `num_rounds` rounds; `read` returns those saved, given their shapes."""
-        del executables, num_rounds
         return read([like] * len(self.batches))
 
 

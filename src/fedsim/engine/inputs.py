@@ -153,9 +153,9 @@ def _corrupt_runs(
 ) -> dict[str, Array]:
     """The fields `changed` [S, ...] of `data`, corrupted run by run; the others are not even computed.
 
-    `draws` [S, 3] are seeds and the numbers of corrupted and of malicious clients.
+    `draws` [S, 3] are seeds and the numbers of corrupted and of malicious clients. `named` are the corruption's
+    factories: another one is another program.
     """
-    del named  # the corruption's factories: another factory is another program
     corruption = build.corruption(config)
     declared = _fields_of(config)
 

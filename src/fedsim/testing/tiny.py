@@ -42,7 +42,6 @@ def make_simulation(**parts: Any) -> Simulation:
     """FedAvg with three of the four clients per round; `parts` replace fields of its `Method`."""
 
     def method(hparams: HParams, round: Array) -> Method:
-        del round
         return Method(**({"aggregator": fedavg(), "client_optimizer": client_sgd(hparams)} | parts))
 
     return Simulation(make_task(), method, CohortOptions(size=3), TRAINING)

@@ -58,7 +58,6 @@ def _corrupt_buffers(
     named: Hashable, config: Config, spec: DataSpec, runs: tuple[Array, ...], buffers: tuple[Array, ...]
 ) -> Array:
     """The inputs of runs (keys, corrupted, positions of their buffers), run by run, as in `_corrupt_runs`."""
-    del named
     corruption = build.corruption(config)
 
     def corrupt_run(run: tuple[Array, ...]) -> Array:
