@@ -32,6 +32,7 @@ from workloads import Workload, hparams
 import fedsim
 from fedsim.core.contracts import Task
 from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, SimulationState, Variables
+from fedsim.engine.devices import compiler_options
 from fedsim.engine.inputs import RunInputs, SharedInputs, cut_batches
 from fedsim.engine.layout import CLIENTS, RUNS, Layout
 from fedsim.engine.programs import RunFunctions
@@ -92,7 +93,7 @@ def compile_program(fn: Callable[..., Any], *args: Any, donate: int | None = Non
     started = time.perf_counter()
     lowered = jax.jit(fn, donate_argnums=() if donate is None else donate).lower(*args)
     traced = time.perf_counter()
-    compiled = lowered.compile()
+    compiled = lowered.compile(compiler_options(jax.devices()[0]))
     ended = time.perf_counter()
     memory: Any = compiled.memory_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes

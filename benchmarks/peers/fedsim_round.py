@@ -43,7 +43,8 @@ def main() -> None:
     started = time.perf_counter()
     states = jax.jit(programs.init)(shared, inputs)
     num_rounds = place(jnp.int32([1, options.rounds]), P())
-    compiled = jax.jit(programs.chunk).lower(states, shared, inputs, num_rounds[0]).compile()
+    lowered = jax.jit(programs.chunk).lower(states, shared, inputs, num_rounds[0])
+    compiled = lowered.compile(devices.compiler_options(jax.devices()[0]))
     after, _ = jax.block_until_ready(compiled(states, shared, inputs, num_rounds[0]))
     first = time.perf_counter() - started
 

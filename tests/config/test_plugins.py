@@ -141,7 +141,7 @@ def test_sections_of_all_rules_of_a_sweep(folder):
     rfa.num_iters = [4, 8]  # of a rule that the sweep does not have
     """
     runs = parse(text).runs()
-    sections = [{k: v for k, v in run.settings if "rule." in k and "tau" in k or "rfa." in k} for run in runs]
+    sections = [{k: v for k, v in run.settings if ("rule." in k and "tau" in k) or "rfa." in k} for run in runs]
     assert sections == [{}, {"my_rule.tau": 3.0}, {"other_rule.tau": 0.1}, {"other_rule.tau": 0.2}, {}]
     assert parse(parse(text).dump()).runs() == runs
     overridden = parse("", {"server.aggregator": fedsim.sweep(["arfl", "rules.py:my_rule"]), "my_rule.tau": 0.5}).runs()

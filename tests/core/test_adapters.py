@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 import fedsim
 from fedsim.core.adapters import with_adapters
 from fedsim.errors import ConfigError, RunFolderError
-from fedsim.runs.arrays import by_path
+from fedsim.runs.arrays import by_path, from_paths
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 5)).astype(np.float32), RNG.integers(0, 3, 12)
@@ -73,6 +73,13 @@ def test_statistics_start_as_those_of_the_base():
         with_adapters(task, rank=1, alpha=1.0, whole=("*",), base={name: base[name] for name in base if name != mean})
     with pytest.raises(ValueError, match=rf"{mean} must have shape \(5,\), got \(1,\)"):
         with_adapters(task, rank=1, alpha=1.0, base=base | {mean: np.zeros(1)})
+
+
+def test_a_layer_may_be_named_statistics():
+    variables = fedsim.Variables({"statistics": {"bias": np.ones(2)}}, {"batch_stats": {"mean": np.zeros(3)}})
+    arrays = by_path(variables)
+    assert list(arrays) == ["statistics/bias", "statistics/batch_stats/mean"]
+    jax.tree.map(np.testing.assert_array_equal, from_paths(arrays, variables), variables)
 
 
 def test_gradient_of_one_layer():

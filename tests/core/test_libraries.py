@@ -86,15 +86,23 @@ class NormedByFlag(Normed):
             return self.layer(self.drop(normed, deterministic=not is_training))
 
 
+class NormedByFields(Normed):
+    train, inference = False, True  # `train` is also a method of nnx.Module
+
+    def __call__(self, x):
+        with jax.numpy_rank_promotion("allow"):
+            normed = self.norm(x, use_running_average=self.inference)
+            return self.layer(self.drop(normed, deterministic=not self.train))
+
+
 def build(kind, **options):
     """As a module, or inside of one."""
-    module = nnx.bridge.to_linen(
-        NormedByFlag if kind == "flag" else Normed, own_streams=kind == "own streams", **options
-    )
+    of = {"flag": NormedByFlag, "fields": NormedByFields}.get(kind, Normed)
+    module = nnx.bridge.to_linen(of, own_streams=kind == "own streams", **options)
     return nn.Sequential([module, nn.relu]) if kind == "nested" else module
 
 
-KINDS = ["mode", "flag", "nested"]
+KINDS = ["mode", "flag", "fields", "nested"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -201,6 +201,14 @@ def test_groups_that_another_process_works_on(tmp_path, monkeypatch):
     assert texts[0].startswith("another process works on it (pid")
     assert texts[1:] == ["compiling", "running"]
     assert all(run.is_complete for run in RunFolder(path).runs())
+    (first.path / "done.json").unlink()
+    monkeypatch.setattr(experiment.time, "sleep", lambda seconds: path.rename(tmp_path / "moved"))
+    with (
+        first.lock.hold(),
+        pytest.raises(RunFolderError, match="out: the folder was moved or deleted"),
+    ):
+        run_plan(plan_of(rules=rules), path)
+    assert not path.exists()
 
 
 def test_other_runs_of_a_resumed_group_come_from_their_configuration(tmp_path):

@@ -107,6 +107,11 @@ def apply_module(
     return outputs, statistics
 
 
+def _modes(train: bool) -> dict[str, bool]:
+    """The values of the arguments and fields that are a module's mode."""
+    return {name: value == train for name, value in IN_TRAINING.items()}
+
+
 def _is_nnx(module: nn.Module) -> bool:
     """Whether it is a class of flax.nnx as a module (flax.nnx.bridge.ToLinen)."""
     return "nnx_class" in type(module).__dataclass_fields__
@@ -125,7 +130,7 @@ def _with_mode(module: Any, x: Array, mask: Array, train: bool) -> tuple[Any, tu
     """The module and its arguments; its mode is among them, or else in fields of the module."""
     class_name, signature = _class(module).__name__, inspect.signature(_class(module).__call__)
     (itself, _), (inputs, kind), *others = signature.parameters.items()
-    values: dict[str, Any] = {name: value == train for name, value in IN_TRAINING.items()} | {"mask": mask}
+    values: dict[str, Any] = _modes(train) | {"mask": mask}
     passed = {name: values[name] for name, _ in others if name in values}
     for name, parameter in others:
         is_needed = parameter.default is parameter.empty and parameter.kind not in HAS_NO_VALUE
@@ -154,7 +159,7 @@ def _layers_in_mode(module: Any, mask: Array, train: bool) -> Iterator[list[bool
         if _is_nnx(layer):
             from fedsim.core.nnx_mode import call_in_mode
 
-            return call_in_mode(layer, lambda: call(*args, **options), mask, train, are_active)
+            return call_in_mode(layer, lambda: call(*args, **options), mask, _modes(train), are_active)
         if type(layer).__call__ is nn.BatchNorm.__call__ and args and args[0].shape[:1] == mask.shape:
             options = {"mask": expand_like(mask, args[0])} | options
         outputs = call(*args, **options)

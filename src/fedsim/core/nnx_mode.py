@@ -1,6 +1,6 @@
 """Classes of flax.nnx as modules (`flax.nnx.bridge.ToLinen`): their mode, padding and random numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -34,18 +34,25 @@ def wrapped_class(module: Any) -> type:
     return type(nnx.eval_shape(build))
 
 
-def call_in_mode(layer: Any, call: Callable[[], Any], mask: Array, train: bool, are_active: list[bool]) -> Any:
-    """Calls `layer`, whose nnx module is in training or evaluation mode before it gets its arguments.
+def call_in_mode(
+    layer: Any, call: Callable[[], Any], mask: Array, modes: Mapping[str, bool], are_active: list[bool]
+) -> Any:
+    """Calls `layer`, whose nnx module gets the mode before its arguments: the values of fields named as in `modes`.
 
     Its batch normalization leaves out examples where `mask` [B] is False. In training all its random numbers follow
     from the layer's key, wherever it has them from; adds to `are_active` whether its dropout, if any, draws some.
     Raises `ValueError` if it has parameters that would not be trained.
     """
-    nnx_class, counts = layer.nnx_class, []
+    nnx_class, train, counts = layer.nnx_class, modes["train"], []
 
     def build(*args: Any, **options: Any) -> nnx.Module:
         module = nnx_class(*args, **options)
-        (module.train if train else module.eval)()
+        for _, node in nnx.iter_graph(module):
+            for name in modes if isinstance(node, nnx.Module) else ():
+                if isinstance(getattr(node, name, None), bool):
+                    setattr(node, name, modes[name])
+        if callable(set_mode := getattr(type(module), "train" if train else "eval")):  # a field may have its name
+            set_mode(module)
         for _, variable in nnx.to_flat_state(nnx.state(module, nnx.Param)):
             if type(variable) is not nnx.Param:
                 raise ValueError(f"module: {type(variable).__name__} would not be trained; use nnx.Param")

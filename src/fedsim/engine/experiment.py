@@ -21,7 +21,7 @@ from fedsim.engine.group import GroupRun, start_of
 from fedsim.engine.layout import Machine
 from fedsim.engine.plan import Plan, make_plan
 from fedsim.engine.store import open_folder
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, RunFolderError
 from fedsim.runs.callbacks import Callback
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.folder import RunFolder
@@ -126,6 +126,8 @@ def _lock_groups(plan: Plan, folder: RunFolder, wait: bool) -> Generator[tuple[i
         for number in pending:
             group = folder.group(plan.groups[number].folder)
             num_rounds = plan.groups[number].configs[0].server.num_rounds
+            if not group.path.parent.exists():  # before the lock makes it
+                raise RunFolderError(f"{folder.path}: the folder was moved or deleted during the run")
             with group.lock.hold() as is_ours:
                 if not is_ours:
                     locked.append(number)
