@@ -57,6 +57,11 @@ def load(
         if not isinstance(data, FederatedDataset):
             of = "fedsim.from_arrays or fedsim.from_pandas"
             raise ConfigError(f"data: must be a data set of {of}, got {type(data).__name__}")
+        for name, key in (("root", "root_examples"), ("validation", "validation_fraction")):
+            if getattr(data, name) is not None:
+                raise ConfigError(f"data: must have no {name} examples; data__{key} holds them out")
+        if data.train.corrupted.any() or data.train.malicious is not None:
+            raise ConfigError("data: must have no corrupted clients; corruption__clients chooses them")
         for key in ("arrays.path", "data.name"):
             if key in given:
                 raise ConfigError(f"{key}: must be left out with a data set in memory, got {given[key]!r}")

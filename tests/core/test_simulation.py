@@ -231,7 +231,8 @@ def wrong_rule(**change) -> Aggregator:
         ),
         ({"update": lambda u: jax.tree.map(lambda a: a.astype(jnp.float16), u)}, "float16"),
         ({"update": lambda u: u.params}, "a rule's update must be a PyTreeDef"),
-        ({"weights": lambda w: w[1:]}, r"weights must have shape \[5\], got float32\[4\]"),
+        ({"weights": lambda w: w[1:]}, r"weights must be float32\[5\], got float32\[4\]"),
+        ({"weights": lambda w: w > 0}, r"weights must be float32\[5\], got bool\[5\]"),  # of no use in a family
         ({"state": lambda s: s[:2]}, r"state must be float32\[3\], got float32\[2\]"),
         ({"state": lambda s: s.astype(jnp.float16)}, "float16"),
         ({"info": lambda i: {"clients": jnp.zeros(5)}}, r"clients must have shape \[\], got float32\[5\]"),

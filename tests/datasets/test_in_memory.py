@@ -104,6 +104,12 @@ def test_data_win_over_the_configuration(dataset, tmp_path):
         fedsim.load(TABLES, data=dataset, data__name="digits")
     with pytest.raises(ConfigError, match=r"data: must be a data set of fedsim\.from_arrays .* got ndarray"):
         fedsim.load(TABLES, data=X)
+    root = replace(dataset, root=fedsim.Examples(dataset.x_test, dataset.y_test))
+    with pytest.raises(ConfigError, match=r"data: must have no root examples; data__root_examples holds them out"):
+        fedsim.load(TABLES, data=root)
+    corrupted = replace(dataset, train=dataset.train._replace(corrupted=np.ones_like(dataset.train.corrupted)))
+    with pytest.raises(ConfigError, match=r"data: must have no corrupted clients; corruption__clients chooses them"):
+        fedsim.load(TABLES, data=corrupted)
 
 
 def test_files_without_a_test_set_are_split_by_the_configuration(tmp_path):

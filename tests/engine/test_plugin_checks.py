@@ -86,6 +86,14 @@ def fifty():
     return Corruption(few, frozenset({"num_examples"}))
 
 
+def graded():
+    def apply(data, corrupted, spec, key):
+        share = corrupted * jnp.linspace(0, 1, 12)
+        return data._replace(num_examples=data.num_examples - (share * data.num_examples).astype(jnp.int32))
+
+    return Corruption(apply, frozenset({"num_examples"}))
+
+
 def with_others():
     more = lambda data, corrupted, spec, key: data._replace(num_examples=data.num_examples * (1 + corrupted))
     return Corruption(more, frozenset({"num_examples"}))
@@ -218,6 +226,15 @@ def mean_metrics(spec):
     return task._replace(metrics=metrics)
 
 
+def unmasked_sum(spec):
+    task = softmax_regression(spec)
+
+    def metrics(variables, x, y, mask):
+        return task.metrics(variables, x, y, mask)._replace(named={"mean": (jnp.sum(x), jnp.sum(mask))})
+
+    return task._replace(metrics=metrics)
+
+
 def two_outputs(spec):
     class Twice(nn.Module):
         @nn.compact
@@ -268,14 +285,20 @@ def test_every_value_of_a_sweep_is_checked():
 
 
 def test_a_pre_aggregator_that_loses_weight():
-    with pytest.raises(ConfigError, match=r"weights of plugin\.py:halving must sum to 1.*, got 0\.5 with synthetic"):
+    message = r"^server\.pre_aggregators: weights of plugin\.py:halving must sum to 1.*, got 0\.5 with synthetic"
+    with pytest.raises(ConfigError, match=message):
         plan(server__aggregator="median", server__pre_aggregators=["plugin.py:halving"])
 
 
 def test_weights_of_a_weighting_that_the_rule_would_normalize():
     assert len(plan(server__aggregator="median", server__weighting="plugin.py:scaled").runs) == 1
-    with pytest.raises(ConfigError, match=r"weights of plugin\.py:scaled must sum to 1.*, got 2 with synthetic"):
-        plan(server__aggregator="median", server__weighting="plugin.py:scaled", scaled__total=2.0)
+    for rule in ({"server__weighting": "plugin.py:scaled"}, {"server__aggregator": "plugin.py:scaled"}):
+        for layerwise in (False, True):
+            keys = {"server__aggregator": "median", "server__layerwise": layerwise} | rule
+            with pytest.raises(
+                ConfigError, match=r"weights of plugin\.py:scaled must sum to 1.*, got 2 with synthetic"
+            ):
+                plan(**keys, scaled__total=2.0)
 
 
 def test_rounds_may_be_skipped(tmp_path):
@@ -339,6 +362,8 @@ def test_results_of_another_form_are_refused_when_planning(key, name, message):
 def test_a_corruption_of_what_is_not_its_clients(kind, message):
     keys = {"corruption__fraction": 0.5, "data__num_clients": 8, "data__num_train": None}
     plan(corruption__kind="plugin.py:fifty", **keys)  # of some 180 examples each
+    graded = {"corruption__kind": "plugin.py:graded", "corruption__fraction": 0.5}  # with a number for each client
+    plan(**graded, data__num_clients=12, data__num_train=None, data__partition="iid")
     with pytest.raises(ConfigError, match=rf"^corruption\.kind: .*plugin\.py:{kind} {message}"):
         plan(corruption__kind=f"plugin.py:{kind}", corruption__fraction=0.5)
 
@@ -409,6 +434,7 @@ READS_OTHERS = " gives an example another result in evaluation if the rest of it
         ("always_normed", READS_OTHERS),
         ("always_dropped", READS_OTHERS),
         ("mean_metrics", READS_OTHERS),
+        ("unmasked_sum", READS_OTHERS),
         ("unmasked_count", ": metrics must count the examples where mask is True, and no others"),
         ("two_outputs", r": must return an array \[1, \.\.\.\] for 1 examples, got tuple"),
         ("without_parameters", " has no parameters, so nothing is trained"),

@@ -129,6 +129,6 @@ def test_figures_of_an_earlier_report_are_removed(tmp_path, monkeypatch):
     out.path.mkdir()
     for names in (["accuracy", "loss"], ["loss"]):
         monkeypatch.setattr(report, "figures", lambda results, names=names: dict.fromkeys(names, Figure()))
-        report.write(results, out)
+        report.write(results, str(out.path))
         written = {path.name for path in (out.path / "figures").iterdir()}
         assert written == {f"{name}.{kind}" for name in names for kind in ("png", "pdf")}

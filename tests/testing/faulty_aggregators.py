@@ -104,4 +104,9 @@ FAULTY = [
         update(lambda u, all_: jnp.clip(u, -0.1, 0.1)),
         "the update must be that of the clients if all send the same one, but differs: by",
     ),
+    (
+        "identical",
+        update(lambda u, all_: jnp.mean(all_, axis=0)),
+        "the update must be that of the valid clients if all send the same one, but differs: by",
+    ),
 ]

@@ -59,13 +59,23 @@ def keep_valid_rows(report, key):
 
 FAULTY = [
     ("shapes", keep_valid_rows, r"the number of rows must be the same in all rounds, got \[0, 1, 4, .*\]"),
+    (
+        "shapes",
+        mix_rows(thirds),
+        r"if the report has weights, .* must be float32\[3\], got float32\[7\]",
+    ),
     ("shapes", mix_rows(thirds, mixing=jnp.ones((7, 3))), r"mixing must be float32\[3, 7\], got float32\[7, 3\]"),
     (
         "mixing",
         mix_rows(lambda report: thirds(report._replace(valid=report.valid | True))),
         "mixing must be 0 for invalid clients",
     ),
-    ("mixing", mix_rows(thirds, valid=jnp.ones(3, bool)), "mixing must have a positive share in each valid row"),
+    (
+        "mixing",
+        mix_rows(thirds, valid=jnp.ones(3, bool)),
+        r"mixing must sum to 1 in each valid row, got \[1\. 0\. 0\.\]",
+    ),
+    ("mixing", mix_rows(lambda report: 0.9 * thirds(report)), "with typical clients mixing must sum to 1 in each"),
     ("finite", normalize, "with two invalid clients the updates must be finite"),
     ("invalid", updates(lambda u, report: u - mean(u, report)), "the updates of invalid rows must be 0"),
     ("no_valid_clients", mix_rows(thirds, valid=jnp.ones(3, bool)), "without valid clients no row must be valid"),

@@ -67,6 +67,11 @@ def detached(variables, x, y, mask, key):
     return TASK.loss(Variables(params), x, y, mask, key)
 
 
+def padded_mean(variables, x, y, mask, key):
+    mean, statistics = TASK.loss(variables, x, y, mask, key)
+    return mean * mask.mean(), statistics
+
+
 def random_number(_=None):
     return float(np.random.rand())  # noqa: NPY002
 
@@ -102,7 +107,7 @@ FAULTY = [
     (
         "metrics",
         metrics(lambda metrics_, mask: metrics_._replace(num_examples=mask.size)),
-        "num_examples must be 5, the unmasked ones, got 8",
+        "num_examples must be 4, the unmasked ones, got 8",
     ),
     (
         "deterministic",
@@ -111,6 +116,7 @@ FAULTY = [
     ),
     ("mask", ignore_mask("loss"), "the loss must not depend on masked examples, but differs: by"),
     ("mask", fedsim.classification(Normed(), np.asarray(DATA.x[0])), "the loss must not depend on masked examples"),
+    ("mean", TASK._replace(loss=padded_mean), "the loss must be a mean over the unmasked examples, but those twice"),
     (
         "additive",
         metrics(mean_metrics),

@@ -14,6 +14,7 @@ from fedsim.core.trees import mask_invalid
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
 
 Stage: TypeAlias = PreAggregator | Aggregator
+AGGREGATED = "a rule's (Aggregate, next state)"
 
 
 class ChainKeys(NamedTuple):
@@ -115,6 +116,8 @@ def _mix(report: CohortReport, pre_aggregate: PreAggregator, key: Array) -> Coho
     """The changed report; its `mixing` has the shares of the clients, whatever was mixed before."""
     mixed = pre_aggregate(report._replace(mixing=None), key)
     require.instance(mixed, CohortReport, "the result of a pre-aggregator")
+    if report.weights is not None:
+        require.array(mixed.weights, f"float32[{mixed.valid.size}]", "the weights of a pre-aggregator's result")
     if mixed.mixing is None:
         return mixed._replace(mixing=report.mixing)
     require.shape(mixed.mixing, (mixed.valid.size, report.valid.size), "mixing")
@@ -133,12 +136,12 @@ def run_rule(
     fixed = jax.lax.stop_gradient(report)  # the loops of losses on root data have no derivative
     measurements = None if rule.measure is None or root is None else rule.measure(root, fixed)
     results = rule.aggregate(state, report._replace(measurements=measurements, mixing=None), key)
-    require.pair(results, "a rule's (Aggregate, next state)")
+    require.pair(results, AGGREGATED)
     result, next_state = results
     require.instance(result, Aggregate, "a rule's result")
     one_update = jax.tree.map(lambda u: jax.ShapeDtypeStruct(u.shape[1:], u.dtype), report.updates)
     require.like(result.update, one_update, "a rule's update")
-    require.shape(result.weights, report.valid.shape, "a rule's weights")
+    require.array(result.weights, f"float32[{report.valid.size}]", "a rule's weights")
     require.like(next_state, state, "a rule's state")
     for name, value in result.info.items():
         require.shape(value, (), f"a rule's info: {name}")

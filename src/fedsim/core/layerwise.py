@@ -103,5 +103,6 @@ def _split_root(root: RootEvaluator, updates: Updates) -> list[RootEvaluator]:
 
 def _mean(weights: list[Array], sizes: Array) -> Array:
     """The mean of `weights`, those of each array, with the arrays' `sizes`; those that are all zero do not count."""
-    total = jnp.matmul(sizes, jnp.stack(weights), precision="highest")
-    return total / nonzero(jnp.sum(total))
+    every = jnp.stack(weights)
+    counted = sizes * jnp.any(every != 0, axis=1)
+    return jnp.matmul(counted / nonzero(jnp.sum(counted)), every, precision="highest")

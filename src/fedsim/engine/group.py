@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -161,8 +162,12 @@ class GroupRun:
         shown = evaluation
         if jax.process_count() > 1:
             shown = replace(evaluation, models=_unavailable, states=_unavailable)
-        stops = lambda: [callback for callback in self._callbacks if callback.after_evaluation(shown)]
-        self.is_stopped = processes.decide(lambda: bool(stops()))
+
+        def show(callback: Callback) -> bool | None:  # it may change its rows, but no others
+            copies = {kind: dict(zip(of, map(copy, of.values()), strict=True)) for kind, of in tables.items()}
+            return callback.after_evaluation(replace(shown, tables=copies))
+
+        self.is_stopped = processes.decide(lambda: any(list(map(show, self._callbacks))))
         self._writer.after_evaluation(evaluation)
         if self.is_stopped and completed and not evaluation.is_last:
             self._writer.save(completed, evaluation.states)

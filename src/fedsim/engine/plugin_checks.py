@@ -52,7 +52,10 @@ def check_plugins(configs: Sequence[Config], dataset: FederatedDataset) -> None:
             _check_changes(config, dataset)
     _check_weights(configs, dataset)
     if weighting := configs[0].server.weighting:  # the rule that gets its weights may normalize them
-        alone = [replace(c.server, aggregator=weighting, weighting=None, pre_aggregators=()) for c in configs]
+        alone = [
+            replace(c.server, aggregator=weighting, weighting=None, pre_aggregators=(), layerwise=False)
+            for c in configs
+        ]
         _check_weights([replace(c, server=server) for c, server in zip(configs, alone, strict=True)], dataset)
 
 
@@ -87,10 +90,12 @@ def check_round_weights(config: Config, record: RoundRecord, completed: int) -> 
         )
 
 
-def _plugins(config: Config) -> list[str]:
-    """The plug-ins among the run's weighting, pre-aggregators and rule."""
+def _plugins(config: Config) -> dict[str, str]:
+    """The plug-ins among the run's rule, weighting and pre-aggregators, each with its key."""
     server = config.server
-    return [name for name in (server.weighting or "", *server.pre_aggregators, server.aggregator) if ":" in name]
+    keys = {server.aggregator: "aggregator", server.weighting or "": "weighting"}
+    keys = dict.fromkeys(server.pre_aggregators, "pre_aggregators") | keys
+    return {name: f"server.{key}" for name, key in keys.items() if ":" in name}
 
 
 def _require_weights(config: Config, weights: np.ndarray, valid: np.ndarray, when: str) -> None:
@@ -105,9 +110,10 @@ def _require_weights(config: Config, weights: np.ndarray, valid: np.ndarray, whe
         (of_invalid, "be 0 for clients that are not valid"),
     ):
         if wrong.size:
+            plugins = _plugins(config)
             raise ConfigError(
-                f"server.aggregator: weights of {', '.join(_plugins(config))} must {condition}, got {wrong[0]:.6g} "
-                f"{when}; fedsim.testing.check_aggregator checks a rule"
+                f"{'/'.join(dict.fromkeys(plugins.values()))}: weights of {', '.join(plugins)} must {condition}, got "
+                f"{wrong[0]:.6g} {when}; fedsim.testing has check_aggregator and check_pre_aggregator"
             )
 
 
@@ -186,10 +192,11 @@ def _check_changes(config: Config, dataset: FederatedDataset) -> None:
 
 
 def _few_clients(data: ClientData, max_examples: int) -> ClientData:
-    """The first clients of `data` with their first examples."""
-    sizes = np.minimum(np.asarray(data.num_examples)[:MAX_CLIENTS], max_examples)
-    offsets = np.asarray(data.offsets)[:MAX_CLIENTS]
-    positions = np.concatenate([np.arange(start, start + size) for start, size in zip(offsets, sizes, strict=True)])
+    """`data` with the first examples of the first clients only; the others have none."""
+    sizes = np.minimum(np.asarray(data.num_examples), max_examples)
+    sizes[MAX_CLIENTS:] = 0
+    firsts = zip(np.asarray(data.offsets)[:MAX_CLIENTS], sizes, strict=False)
+    positions = np.concatenate([np.arange(start, start + size) for start, size in firsts])
     few = (np.asarray(data.x)[positions], np.asarray(data.y)[positions], np.cumsum(sizes, dtype=np.int32) - sizes)
     return ClientData(*map(jnp.asarray, (*few, sizes, np.zeros(len(sizes), bool))))
 
@@ -237,7 +244,7 @@ def check_rows(config: Config, dataset: FederatedDataset) -> None:
         )
     if not np.array_equal(metrics.num_examples, masks.sum(axis=1)):
         raise ConfigError(f"model.name: {name}: metrics must count the examples where mask is True, and no others")
-    sums = np.stack([metrics.loss_sum, metrics.num_correct])
+    sums = np.stack([metrics.loss_sum, metrics.num_correct, *jax.tree.leaves(metrics.named)])
     if not _is_close((sums[:, -2], sums[:, 0]), (sums[:, :NUM_ROWS].sum(axis=1), sums[:, NUM_ROWS])):
         raise ConfigError(
             f"model.name: {name} gives an example another result in evaluation if the rest of its batch changes; use "

@@ -53,13 +53,16 @@ def claims_tables(results: Results) -> tuple[list[Table], list[str]]:
     return ([claims_table(results, claims)] if claims else []), problems
 
 
-def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figures: bool = True) -> list[Path]:
+def write(
+    results: Results, out: RunFolder | Path | str, baseline: str = BASELINE, has_figures: bool = True
+) -> list[Path]:
     """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`, instead of those of earlier reports.
 
     With several attacks, worst.md and worst.tex, too; with `report.claims`, claims.md; paired.csv, the differences to
     the rule `baseline`, if that and another rule were run. Returns the paths, of figures those of the .png files.
     Raises `ConfigError` if `out` is a run folder and this is not its default report, which would be lost.
     """
+    out = out if isinstance(out, RunFolder) else RunFolder(Path(out))
     results.check_destination(out, baseline)
     tables, worst = accuracy_tables(results), worst_tables(results)
     pairs = differences(results, baseline) if find_rule(results, baseline) else []

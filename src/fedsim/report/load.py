@@ -11,7 +11,7 @@ from polars import col
 
 from fedsim.config.roles import run_id
 from fedsim.errors import ConfigError, RunFolderError
-from fedsim.report.final import LAST, Final
+from fedsim.report.final import LAST, Final, parse
 from fedsim.report.keys import Run, configuration, data_set, identities, planned, with_labels
 from fedsim.report.mixtures import check_inputs
 from fedsim.report.names import count
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 MAY_STOP = ("server.patience", "server.stop_diverged")
 
 
-def load(*paths: RunFolder | Path | str, final: Final = LAST, config: "Experiment | None" = None) -> Results:
+def load(*paths: RunFolder | Path | str, final: Final | str = LAST, config: "Experiment | None" = None) -> Results:
     """Run folders as if they were one; a run that several have is read from the first of those with most rounds of it.
 
-    With `config`, only the runs of that experiment, in its order and with its rounds. Of incomplete runs, those that
+    `final` is "last", "mean:N" or "best". With `config`, only the runs of that experiment, in its order and with its
+    rounds. Of incomplete runs, those that
     have rows, those of a setting up to the last evaluation that all of them have. Raises `RunFolderError` if a folder
     is broken, or has no rows, or no runs of `config`; `ConfigError` if a run lacks the `final` evaluations, or folders
     have different data or plug-ins under one name.
@@ -38,6 +39,7 @@ def load(*paths: RunFolder | Path | str, final: Final = LAST, config: "Experimen
     if not paths:
         raise ConfigError("load: must get a run folder, got none")
     folders = tuple(path if isinstance(path, RunFolder) else RunFolder(Path(path)) for path in paths)
+    final = parse(final) if isinstance(final, str) else final
     return load_runs(folders, list(map(stored_runs, folders)), final, config)
 
 

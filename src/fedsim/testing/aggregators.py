@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedsim.core.chain import AGGREGATED
 from fedsim.core.contracts import Aggregator
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 from fedsim.testing import require
@@ -17,6 +18,7 @@ from fedsim.testing.reports import (
     draw_report,
     draw_reports,
     equalize_updates,
+    invalidate,
     make_variables,
 )
 
@@ -30,8 +32,12 @@ class _Case(StatefulFunctionCase):
         self.num_examples, losses = draw_clients(self.rng)
         reports = draw_reports(self.rng, self.num_examples)
         inputs = {name: (self.add_measurements(report),) for name, report in reports.items()}
-        step = lambda state, report: aggregator.aggregate(state, report, KEY)
-        super().__init__(step, aggregator.init(make_variables(), self.num_examples, losses), inputs)
+        super().__init__(self.step, aggregator.init(make_variables(), self.num_examples, losses), inputs)
+
+    def step(self, state: PyTree, report: CohortReport) -> tuple[Aggregate, PyTree]:
+        results = self.aggregator.aggregate(state, report, KEY)
+        require.pair(results, AGGREGATED)
+        return results
 
     def add_measurements(self, report: CohortReport) -> CohortReport:
         """The report with the rule's measurements on root data, if it has any."""
@@ -142,12 +148,14 @@ def _observe_losses(case: _Case) -> None:
 def _identical(case: _Case) -> None:
     """In a federation whose clients all participate."""
     num_examples = jnp.asarray(case.rng.integers(1, 200, COHORT_SIZE), jnp.int32)
-    report = case.add_measurements(equalize_updates(draw_report(case.rng, num_examples)))
+    report = equalize_updates(draw_report(case.rng, num_examples))
     losses = jnp.zeros(COHORT_SIZE).at[report.client_ids].set(report.losses)
     first_state = case.aggregator.init(make_variables(), num_examples, losses)
-    aggregate, _ = case.jitted(first_state, report)
-    message = "the update must be that of the clients if all send the same one, but differs"
-    require.close(aggregate.update, take_rows(report.updates, 0), message)
+    for who, sent in (("clients", report), ("valid clients", invalidate(report, [1, 3], jnp.inf))):
+        aggregate, _ = case.jitted(first_state, case.add_measurements(sent))
+        if who == "clients" or jnp.any(aggregate.weights > 0):
+            message = f"the update must be that of the {who} if all send the same one, but differs"
+            require.close(aggregate.update, take_rows(report.updates, 0), message)
 
 
 CLAUSES = by_name(
@@ -187,7 +195,7 @@ def check_aggregator(aggregator: Aggregator, *, seed: int = 0, skip: Collection[
     - order: update, weights and state do not depend on the order of the clients;
     - observe_losses: if the rule has it, it keeps the state's form, and `aggregate` works without losses;
     - gradient: `jax.grad` of the update by the clients' updates is finite; the attack `ascent` needs it;
-    - identical: if all clients send the same update, it is the result.
+    - identical: if all clients send the same update, it is the result, also if two of them are invalid.
 
     >>> import fedsim
     >>> from fedsim.testing import check_aggregator

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsim.aggregators import fedavg
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.reports import FORGED_REPORT
+from fedsim.core.reports import FORGED_REPORT, FORGED_UPDATES
 from fedsim.core.types import Array, CohortReport, HParams, PyTree, RoundRecord, Variables
 from fedsim.testing import require, tiny
 from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, jit, state, take_rows, vmap
@@ -55,7 +55,9 @@ class _Case(StatefulFunctionCase):
             aggregate = lambda report: fedavg().aggregate((), report, KEY)[0]
             next_loss = lambda aggregate, mask, key: ROOT.losses(jax.tree.map(lambda u: u[None], aggregate.update))[0]
             context = AttackContext(report, malicious, make_variables(), aggregate, next_loss)
-            forged_updates, state = self.attack.forge_updates(state, context, KEY)
+            results = self.attack.forge_updates(state, context, KEY)
+            require.pair(results, FORGED_UPDATES)
+            forged_updates, state = results
         return (forged_report, forged_updates), state
 
     def require_same(self, outputs: tuple[PyTree, PyTree], round: Round, message: str) -> None:

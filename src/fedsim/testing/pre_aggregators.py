@@ -44,6 +44,9 @@ def _shapes(case: _Case) -> None:
             require.shape(value, (), f"info[{name!r}]")
         if after.mixing is not None:
             require.array(after.mixing, f"float32[{k}, {COHORT_SIZE}]", "mixing")
+    weighted = before._replace(weights=jnp.full(COHORT_SIZE, 1 / COHORT_SIZE))
+    after = jax.eval_shape(lambda report: case.pre_aggregator(report, KEY), weighted)
+    require.array(after.weights, f"float32[{k}]", "if the report has weights, those of the result")
 
 
 def _mixing(case: _Case) -> None:
@@ -53,9 +56,8 @@ def _mixing(case: _Case) -> None:
             valid, valid_before = np.asarray(round.result.valid), np.asarray(round.inputs[0].valid)
             row_sums = mixing[valid].sum(axis=1)
             require.true((mixing >= 0).all(), f"{name} must not be negative")
-            require.true((row_sums <= 1 + 1e-5).all(), f"{name} must sum to at most 1 in each valid row")
+            require.true((abs(row_sums - 1) < 1e-5).all(), f"{name} must sum to 1 in each valid row, got {row_sums}")
             require.true((mixing[:, ~valid_before] == 0).all(), f"{name} must be 0 for invalid clients")
-            require.true((row_sums > 0).all(), f"{name} must have a positive share in each valid row")
 
 
 def _finite(case: _Case) -> None:
@@ -99,7 +101,7 @@ def check_pre_aggregator(pre_aggregator: PreAggregator, *, seed: int = 0, skip: 
     valid clients. The clauses:
 
     - shapes: a `CohortReport` of 7 rows, or of a smaller, constant number K' of rows with `mixing` [K', 7];
-    - mixing: no share is negative, those of a valid row sum to at most 1, and invalid clients have none;
+    - mixing: no share is negative, those of a valid row sum to 1, and invalid clients have none;
     - finite: the updates;
     - invalid: no invalid client becomes valid, and the updates of invalid rows are zero;
     - no_valid_clients: then no row is valid;

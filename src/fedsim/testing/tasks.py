@@ -14,7 +14,7 @@ from fedsim.testing import require
 from fedsim.testing.clauses import StatefulFunctionCase, by_name, check, traced_anew, vmap
 
 KEY = jax.random.key(0)
-BATCH_SIZE, NUM_UNMASKED = 8, 5
+BATCH_SIZE, NUM_UNMASKED = 8, 4  # half, so that a batch may have them twice
 STEP = 1e-2  # of a finite difference
 TOLERANCE = 0.05  # of a finite difference, relative to the slope
 
@@ -35,7 +35,7 @@ class _Case(StatefulFunctionCase):
         self.largest_label = num_classes - 1 if num_classes else int(y.max()) if self.is_classification else 0
         self.variables: Variables = traced_anew(task.init)(KEY)
         self.value_and_gradient = jax.jit(
-            lambda *batch: jax.value_and_grad(self.loss, has_aux=True)(*self.variables, *batch, KEY)
+            lambda x, y, mask, key=KEY: jax.value_and_grad(self.loss, has_aux=True)(*self.variables, x, y, mask, key)
         )
         self.metrics = jax.jit(task.metrics)
         halved = jax.tree.map(lambda a: (0.5 * a).astype(a.dtype), self.variables)
@@ -111,6 +111,17 @@ def _mask(case: _Case) -> None:
     require.true(empty.loss_sum == 0 and empty.num_examples == 0, "loss_sum must be 0 if all examples are masked")
 
 
+def _mean(case: _Case) -> None:
+    ((loss, _), gradient), batch = case.gradient_step, (case.x, case.y, case.mask)
+    if case.value_and_gradient(*batch, jax.random.key(1))[0][0] != loss:  # random numbers belong to positions
+        return
+    twice = [jnp.concatenate([a[:NUM_UNMASKED]] * 2) for a in batch]
+    (again, _), gradient_again = case.value_and_gradient(*twice)
+    message = "must be a mean over the unmasked examples, but those twice, unpadded, give another one"
+    require.close(again, loss, f"the loss {message}")
+    require.close(gradient_again, gradient, f"the gradient {message}", require.max_abs(gradient))
+
+
 def _additive(case: _Case) -> None:
     mask = jnp.ones(BATCH_SIZE, bool)
     halves = [slice(None, BATCH_SIZE // 2), slice(BATCH_SIZE // 2, None)]
@@ -165,7 +176,7 @@ def _frozen(case: _Case) -> None:
 
 
 CLAUSES = by_name(
-    _init, _loss, _statistics, _metrics, _deterministic, _mask, _additive, _gradient, _outputs, vmap, _frozen
+    _init, _loss, _statistics, _metrics, _deterministic, _mask, _mean, _additive, _gradient, _outputs, vmap, _frozen
 )
 
 
@@ -175,7 +186,7 @@ def check_task(
     """Raises `AssertionError` with a sentence if `task` violates the contract; `skip` names clauses to leave out.
 
     `data` is a data set, or examples x [M, *feature] and y [M] or [M, T]; integers are classes. The task gets a
-    batch of 8 examples, 3 of them masked, at its initial model. The clauses:
+    batch of 8 examples, 4 of them masked, at its initial model. The clauses:
 
     - init: `Variables` with parameters, finite, the same for the same key;
     - loss: a finite float32, whose gradient is finite and like the parameters;
@@ -183,6 +194,7 @@ def check_task(
     - metrics: scalars that count the unmasked examples;
     - deterministic: a second call gives the same metrics;
     - mask: masked examples change neither loss, gradient and statistics nor metrics;
+    - mean: the loss, and its gradient, are means over the unmasked examples, unless they are random;
     - additive: the metrics of a batch are the sum of those of its halves;
     - gradient: equals a finite difference of the loss along a random direction;
     - outputs: the loss of the largest class is positive; it is 0 if the model has too few outputs;
