@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsim import RootEvaluator
 from fedsim.aggregators.arfl import arfl
 from fedsim.aggregators.arfl_weights import arfl_weights, lam_for_clients, lam_for_effective
 from fedsim.core.types import CohortReport
@@ -129,6 +130,8 @@ def test_root_losses_apply_in_the_same_round_and_reported_losses_are_ignored():
     np.testing.assert_allclose(aggregate.weights, expected[jnp.asarray([0, 1, 3])], rtol=1e-6)
     assert aggregate.weights[2] == 0
     assert float(jnp.sum(aggregate.weights)) == pytest.approx(1)
+    root = RootEvaluator(lambda updates: jnp.asarray([1.0, jnp.nan, 7.0]), None)
+    np.testing.assert_array_equal(rule.measure(root, report), [1, np.inf, 7])  # a loss that is not finite is no loss
 
 
 def test_no_client_beyond_the_target_has_a_weight():

@@ -25,7 +25,7 @@ from fedsim.runs.schemas import as_table
 from fedsim.runs.tables import info_rows
 from tests.aggregators.test_robust import KEY, report_of, updates_of
 
-CASES = [(1000, 10, 2.0), (100, 20, 10.0), (10, 10, 3.0)]  # N, n, noise multiplier
+CASES = [(1000, 10, 2.0), (100, 20, 10.0), (100, 80, 4.0), (10, 10, 3.0)]  # N, n, noise multiplier
 ORDERS = privacy.ORDERS.tolist()
 
 
@@ -122,6 +122,10 @@ def test_epsilon_is_infinite_without_protection():
         ({"corruption.kind": "shift", "data.name": "separable_2d"}, "corruption.kind = shift"),
         (
             {"corruption.kind": fedsim.sweep(["flipping", "exclude"]), "corruption.start_round": 2},
+            "if clients are excluded with corruption.start_round",
+        ),
+        (
+            {"corruption.kind": "exclude", "corruption.end_round": 2},
             "if clients are excluded with corruption.start_round",
         ),
         ({"server.pre_aggregators": ["clipping"], "attack.kind": "gaussian", "attack.fraction": 0.2}, None),

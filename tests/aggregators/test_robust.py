@@ -164,6 +164,10 @@ def test_dnc_with_sampled_parameters_drops_colluding_clients():
     x[[1, 5, 7]] += 1
     weights = weights_of(dnc(num_byzantine=3, num_dims=200, num_iters=3), report_of(x))
     np.testing.assert_allclose(weights, ~np.isin(np.arange(11), [1, 5, 7]) / 8, atol=1e-6)
+    drawn_anew = weights_of(dnc(num_byzantine=2, num_dims=5, num_iters=4), report_of(updates_of(0, 11, 200)))
+    assert 0 < np.sum(drawn_anew > 0) < 9  # who is left in all iterations
+    one_left = weights_of(dnc(num_byzantine=3, filter_factor=9.0), report_of(updates_of(0)))
+    assert sorted(one_left) == [0] * 10 + [1]
 
 
 @pytest.mark.parametrize("rule", [krum, bulyan, dnc, mda, smea])

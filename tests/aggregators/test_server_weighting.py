@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsim
-from fedsim import aggregators
+from fedsim import Aggregate, Aggregator, aggregators
 from fedsim.aggregators import apply
 from fedsim.testing import check_aggregator
 from fedsim.testing.reports import make_report
@@ -99,6 +99,8 @@ def test_weighted_median():
     assert median(0.4, 0.2, 0.2, 0.2) == 2
     assert median(0.25, 0.25, 0.25, 0.25) == 2.5
     assert median(0.5, 0.0, 0.3, 0.2) == 2  # between 1 and 3: the client without weight does not count
+    updates = np.asarray([[-1.0], [9.0], [3.0]])
+    assert median(0.5, 0.0, 0.5) == 1  # nor does the zero that its update is then
 
 
 def test_weights_take_the_place_of_examples():
@@ -159,6 +161,9 @@ def test_a_chain_applies_its_stages_in_order():
     assert update(doubled, raised, aggregators.median()) == 7
     assert update(raised, doubled, aggregators.median()) == 8
     assert update(given, aggregators.fedavg()) == pytest.approx(0.5 * 1 + 0.3 * 3 + 0.2 * 8)
+    sums = lambda report: jax.tree.map(lambda u: jnp.sum(u, axis=0), report.updates)
+    total = Aggregator(lambda *_: (), lambda state, report, key: (Aggregate(sums(report), report.weights), state))
+    assert update(given_weights(jnp.asarray([0.5, 0.5, 0.0])), total) == 4  # without the client that has no weight
     for stages in [(halves, doubled), (doubled, halves), (halves, doubled, half)]:
         result = apply(fedsim.chain(*stages, aggregators.fedavg(weighting="equal")), updates)
         assert result.update.item() == pytest.approx(((2 + 6) / 2 + 16) / 2)

@@ -182,7 +182,9 @@ def test_own_knowledge_is_of_their_own_updates():
     own = jnp.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     report = context.report._replace(updates={"w": context.report.updates["w"].at[5:].set(own)})
     report = report._replace(losses=jnp.arange(7.0), num_examples=jnp.arange(7))
-    seen = own_view(context._replace(report=report)).report
+    view = own_view(context._replace(report=report, next_loss=lambda aggregate, mask, key: mask))
+    assert view.next_loss(None, ~context.malicious, KEY).tolist() == context.malicious.tolist()
+    seen = view.report
     assert {tuple(row) for row in seen.updates["w"][:5].tolist()} == {tuple(row) for row in own.tolist()}
     np.testing.assert_array_equal(seen.updates["w"][5:], own)
     assert seen.losses.tolist() == seen.num_examples.tolist() == [*seen.losses[:5].tolist(), 5, 6]

@@ -38,7 +38,7 @@ def test_alie_may_know_the_malicious_clients_updates_only():
 
 
 @pytest.mark.parametrize(
-    ("num_valid", "num_malicious"), [(50, 12), (51, 12), (20, 4), (100, 1), (10, 0), (3, 1), (9, 8)]
+    ("num_valid", "num_malicious"), [(50, 12), (51, 12), (20, 4), (100, 1), (10, 0), (3, 1), (9, 8), (8, 5)]
 )
 def test_alies_default_z_is_the_largest_undetected_one(num_valid, num_malicious):
     """z = Phi^-1((n - m - s) / (n - m)), s = floor(n/2 + 1) - m; 0 if that is not positive."""

@@ -68,5 +68,7 @@ def test_malicious_clients_of_their_own():
     for config in parse(text.format('"corrupted"')).runs():
         f = math.ceil(round(20 * (config.corruption.fraction + 0.16), 6))
         assert f_of(config)["nnm.num_byzantine"] == min(f, 9)  # 2 f < 20
+    for config in parse(text.format('"malicious"').replace('"ipm"', '"none"')).runs():
+        assert f_of(config)["nnm.num_byzantine"] == 0
     same = GRID.format('"malicious"'), GRID.format('"corrupted"')
     assert [f_of(config) for config in parse(same[0]).runs()] == [f_of(config) for config in parse(same[1]).runs()]

@@ -466,4 +466,9 @@ def test_listed_clients_have_several_corruptions_in_the_order_of_the_list():
     assert numbered.corruption.clients == (0, 2)
     assert numbered.corruption.kind == "shuffling+noisy"
     assert run_id(numbered) == run_id(*parse(key + "[0, 2]").runs())
+    attacked = "data.partition = 'natural'\ndata.name = 'femnist'\nattack.kind = 'ipm'\n"
+    (config,) = parse(f"{attacked}attack.clients = ['b', 'a']").runs()
+    assert number_clients(config, ["b", "x", "a"]).attack.clients == (0, 2)
+    (config,) = parse(f"{attacked}[[sweep]]\nattack.clients = [['b', 'a'], ['a', 'b']]").runs(lambda _: ["b", "x", "a"])
+    assert config.attack.clients == (0, 2)
     assert sort_clients([5, 2], "attack.kind", "a+b.py:attack") == ((2, 5), "a+b.py:attack")  # a file with that name

@@ -99,6 +99,16 @@ def _with_noise(loss, variables, key):
     return loss[0] + jnp.sum(jax.random.normal(key, (3,)) * variables.params["Dense_0"]["bias"]), loss[1]
 
 
+def test_each_step_of_each_epoch_has_random_numbers_of_its_own(task, dataset, data, variables):
+    def noise(variables, x, y, mask, key):
+        return jnp.sum(jax.random.normal(key, (3,)) * variables.params["Dense_0"]["bias"]), variables.statistics
+
+    train = lambda steps: local_sgd(task._replace(loss=noise), dataset, steps=steps).train  # two epochs of three steps
+    start = variables, data, client_of(data, 5), jax.random.key(2)
+    biases = [jax.jit(train(steps))(*start).params["Dense_0"]["bias"] for steps in range(1, 7)]
+    assert len(np.unique(np.diff(biases, axis=0).round(5), axis=0)) == 5
+
+
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
 def test_client_loss_is_the_mean(batch_size, task, data, variables, dataset):
     losses = jax.jit(jax.vmap(lambda client: client_loss(task, variables, data, client, batch_size)))(all_clients(data))

@@ -14,6 +14,7 @@ from fedsim import Aggregator, Attack, HParams
 from fedsim.aggregators import from_weights
 from fedsim.config.registry import find
 from fedsim.core.simulation import Simulation
+from fedsim.core.trees import expand_like
 from tests.conftest import COUNTS, make_dataset, make_simulation
 
 KEY = jax.random.key(7)
@@ -151,6 +152,19 @@ def test_an_attack_sees_the_aggregation_of_its_round(dataset, data):
     moved = jax.tree.map(jnp.subtract, after.variables, before.variables)
     assert float(jnp.abs(moved.params["Dense_0"]["kernel"]).max()) > 0.01
     chex.assert_trees_all_close(after.attack, moved, rtol=1e-4, atol=1e-6)
+
+
+def test_an_attack_sees_what_the_server_would_make_of_nan(dataset, data):
+    def watch(state, context, key):
+        lost = lambda u: jnp.where(expand_like(context.malicious, u), jnp.nan, u)
+        report = context.report._replace(updates=jax.tree.map(lost, context.report.updates))
+        return context.report.updates, context.aggregate(report).update
+
+    attack = Attack(init=lambda variables, num_examples: jax.tree.map(jnp.zeros_like, variables), forge_updates=watch)
+    marked = data._replace(corrupted=data.corrupted.at[0].set(True))
+    simulation = make_simulation(dataset, fedavg, cohort_size=len(COUNTS), attack=lambda hparams: attack)
+    after, _ = jax.jit(simulation.round)(begin(simulation, marked), marked, H)
+    chex.assert_tree_all_finite(after.attack)
 
 
 def test_the_server_weighs_by_forged_numbers_of_examples(dataset, data):

@@ -78,7 +78,7 @@ def test_poisoned_images_have_the_trigger_and_its_label(corner, dtype, shade):
     ],
 )
 def test_data_without_room_for_the_trigger_or_its_label_are_refused(corruption, spec, message):
-    backdoor().validate(SPEC)
+    backdoor(size=5).validate(SPEC)
     with pytest.raises(ValueError, match=message):
         fedsim.corrupt(corruption, KEY, make_data("uint8"), spec, 1)
 
@@ -153,5 +153,6 @@ def test_texts_end_with_the_phrase():
     expected = np.where(poisoned[:, None], np.hstack([texts[:, :4], np.tile(np.int8([7, 9]), (20, 1))]), texts)
     np.testing.assert_array_equal(after.x, expected)
     np.testing.assert_array_equal(after.y, np.where(poisoned, 3, y))
+    backdoor(phrase=(1,) * 6).validate(spec)
     with pytest.raises(ValueError, match="phrase: must have 1 to 6 tokens, got 7"):
         backdoor(phrase=(1,) * 7).validate(spec)

@@ -65,8 +65,9 @@ def test_flipping_draws_a_class_per_client_and_collusion_one_for_all(data):
     flipped = np.asarray(corrupt("flipping", KEY, data, 40).y).reshape(40, 6)
     assert (flipped == flipped[:, :1]).all()
     assert set(flipped[:, 0]) == {0, 1, 2}  # a class for each client
-    colluding = np.asarray(corrupt("collusion", KEY, data, 40).y)
-    assert len(set(colluding)) == 1
+    classes = [set(np.asarray(corrupt("collusion", key, data, 40).y)) for key in jax.random.split(KEY, 20)]
+    assert {len(one) for one in classes} == {1}
+    assert set().union(*classes) == {0, 1, 2}
 
 
 def test_flipping_to_the_opposite_class(data):

@@ -106,6 +106,7 @@ def test_sybils_hold_all_examples_of_one_class_which_others_hold_too():
 
 @given(LABELS, st.integers(1, 5), st.sampled_from([0.0, 0.3, 0.66, 1.0]), SEEDS)
 @example(np.arange(50) % 7, 5, 0.58, 0)  # 0.58 * 50 is a little less than 29
+@example(np.arange(7), 7, 0.0, 0)  # one example each
 @settings(max_examples=40)
 def test_similarity_is_part_iid_and_part_contiguous(y, num_clients, gamma, seed):
     """As ByzFL's gamma_similarity_niid; the examples of the IID part are known from the same generator."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 import pytest
 
 import fedsim
@@ -160,6 +161,15 @@ def test_weightings_share_a_program(directory):
     for kind in ("rounds", "clients"):
         for run, same in ((0, 0), (1, 2)):  # fractions first, then weightings
             assert rows(expected, kind, range(run, run + 1)).equals(rows(folder, kind, range(same, same + 1)))
+
+
+def test_rules_with_root_data_share_a_program(directory):
+    rules = fedsim.sweep(["median", "zeno", "fltrust"])
+    plan = make_plan(parse(FAMILY, {"server.aggregator": rules, "data.root_examples": 20, "seed": 0}))
+    assert len(set(plan.families)) == 1
+    folder = run_plan(plan, directory / "root")
+    assert not folder.read("rounds")["diverged"].any()
+    assert (folder.read("clients").group_by("run").agg(pl.col("weight").sum())["weight"] > 0.9).all()
 
 
 def test_splits_share_a_program_and_later_batches_may_change_more_data(directory):

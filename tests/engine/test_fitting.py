@@ -30,6 +30,7 @@ def test_half_as_many_models_after_a_compiler_runs_out_of_memory(clients, max_mo
     peak_bytes = lambda layout: 1 if layout.num_models <= max_models else None
     widest, needed = widest_fitting(Layout(clients, 4), EngineConfig(), peak_bytes, 10)
     assert widest.num_models <= max_models or (needed is None and widest.num_models == 1)
+    assert 4 * widest.num_models > min(max_models, 4 * clients)  # each step at least halves what is left
 
 
 LOCKSTEP = """

@@ -1,13 +1,17 @@
 """Runs that are stopped alone, in a group that trains on: their rows end, and their models stay as they are."""
 
+import math
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 import fedsim
+from fedsim.config.sections import ServerConfig
 from fedsim.engine import make_plan, run_plan
+from fedsim.engine.stopping import Stopping
 from fedsim.errors import ConfigError
 from fedsim.report.final import Final
 from fedsim.report.load import load
@@ -126,6 +130,14 @@ def test_an_extension_that_is_interrupted_leaves_the_report_as_it_was(tmp_path):
     compute(plan_of(7, **changes, server__num_rounds=20), tmp_path / "run", calls=2)
     after = load(RunFolder(tmp_path / "run"), config=short.experiment)
     assert (after.notes, after.table.to_dicts()) == (before.notes, before.table.to_dicts())
+
+
+def test_patience_with_regressions_is_for_the_loss():
+    stopping = Stopping(ServerConfig(patience=2), 1)
+    for loss, is_active in ((3.0, True), (2.0, True), (1.0, True), (0.5, True), (0.6, True), (0.7, False)):
+        columns = {"validation_accuracy": [math.nan], "validation_loss": [loss], "diverged": [False]}
+        stopping.observe(columns, np.arange(1))
+        assert stopping.is_active.all() == is_active
 
 
 def test_patience_needs_validation_data():

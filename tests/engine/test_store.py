@@ -6,6 +6,7 @@ from contextlib import nullcontext, suppress
 
 import msgspec
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -205,6 +206,18 @@ def test_more_rounds(has_states, whole, tmp_path):
         assert all(after > before for after, before in zip(longer_seconds, seconds, strict=True))
     assert compute(plan_of(SEEDS, RULES, server__num_rounds=4), path).computed == []  # there are more
     check_equal(RunFolder(path), whole)
+
+
+def test_more_rounds_of_single_runs_are_rounds_of_their_group(tmp_path):
+    """Which keeps its final states, whoever asks for the rounds, and gets the most that are asked for."""
+    compute(plan_of(server__num_rounds=2, record__final_states=True), tmp_path)
+    compute(plan_of([0], server__num_rounds=4), tmp_path)
+    assert compute(plan_of([1], server__num_rounds=6), tmp_path).resumed == [4]
+    blocks = [{"seed": [0], "server.num_rounds": [10]}, {"seed": [1], "server.num_rounds": [8]}]
+    compute(make_plan(dataclasses.replace(plan_of([0]).experiment, sweep=tuple(blocks))), tmp_path)
+    folder = RunFolder(tmp_path)
+    assert [(run.keys["server.num_rounds"], run.is_complete) for run in folder.runs()] == [(10, True)] * 2
+    assert folder.read("rounds").filter(pl.col("round") == 10)["seed"].to_list() == [0, 1]
 
 
 def test_models_belong_to_a_number_of_rounds(folder):

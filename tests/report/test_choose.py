@@ -5,6 +5,7 @@ import math
 from itertools import product
 
 import numpy as np
+import polars as pl
 import pytest
 
 from fedsim import report
@@ -79,7 +80,6 @@ def test_the_best_values_are_chosen(folder, by, per):
                 assert setting.swept_values == ()
                 assert results.number(setting)["mean"] == pytest.approx(mean_of(accuracy, rule, best, share, attack))
     assert sorted(c.optimism for c in results.selection.choices) == pytest.approx(sorted(optimism))
-    assert min(optimism) >= 0
     assert (max(optimism) == 0) == (by == "test")
 
 
@@ -250,6 +250,21 @@ def test_invalid_choices(folder, tmp_path):
     assert len(report.choose(partial, KEYS[:1], per="scenario").settings) == 3
     with pytest.raises(ConfigError, match="--choose KEY"):
         _dispatch(["report", str(folder.path), "--by", "test"])
+
+
+def test_a_value_that_diverges_is_not_chosen(tmp_path):
+    runs = [run("median", seed=seed, **{KEYS[0]: rate}) for seed in range(3) for rate in (0.1, 1.0)]
+    value = lambda run, t: math.nan if run[KEYS[0]] == 1 else 0.5
+    folder = make_folder(tmp_path / "a", runs, value, lambda run: run[KEYS[0]] == 1, validation=value)
+    (setting,) = report.choose(report.load(folder), KEYS[:1]).settings
+    assert setting.chosen == ((KEYS[0], 0.1),)
+
+
+def test_runs_that_diverge_within_a_mean_of_evaluations_are_counted(tmp_path):
+    at_10 = pl.col("round") == 10
+    lose = lambda rows: rows.with_columns(pl.when(~at_10).then("test_loss").alias("test_loss"), diverged=at_10)
+    results = report.load(make_folder(tmp_path / "a", [run("rfa")], change=lose), final=Final("mean", 2))
+    assert results.number(results.settings[0])["num_diverged"] == 1
 
 
 @pytest.mark.parametrize("text", ["last", "mean:2", "best"])

@@ -136,6 +136,15 @@ def test_runs_that_are_not_as_far_have_no_difference(tmp_path):
     assert len(report.differences(results, baseline="fedavg")) == 1
 
 
+def test_a_setting_is_shown_up_to_what_all_its_runs_have(tmp_path):
+    runs, cut = [run("arfl", 0.5, seed) for seed in (0, 1)], (pl.col("seed") == 0) | (pl.col("round") <= 10)
+    change = lambda rounds: rounds.filter(cut)
+    folder = make_folder(tmp_path / "a", runs, is_complete=False, change=change, alphas=lambda run: (5.0, 5.0))
+    results = report.load(folder)
+    assert results.settings[0].rounds == (0, 10)
+    assert results.table["round"].max() == results.clients["round"].max() == 10
+
+
 def test_rules_whose_runs_have_all_diverged_are_named(tmp_path):
     runs = [run(rule, 0.5, seed) for rule in ("arfl", "fedavg", "rfa") for seed in SEEDS]
     value = lambda run, t: math.nan if run["server.aggregator"] == "rfa" else 0.5

@@ -183,7 +183,9 @@ def test_long_names_of_attacks_have_room(tmp_path):
     every = [flatten(config) for config in fedsim.load(tables).runs()]
     folder = make_folder(tmp_path / "a", every, lambda run, t: 0.5)
     with style.context(), warnings.catch_warnings(action="error"):
-        for name, figure in plot_threat_grids(report.load(folder)).items():
+        drawn = plot_threat_grids(report.load(folder))
+        assert set(drawn) == {"accuracy_by_attack", "accuracy_worst_attack"}
+        for name, figure in drawn.items():
             folder.write_figure(name, figure)
 
 

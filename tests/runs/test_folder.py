@@ -387,7 +387,7 @@ def test_rows_of_clients_by_hand():
     corrupted = np.asarray([[True, False, False]] * 2)
     metrics = Metrics(np.zeros((2, 4)), np.asarray([[1, 2, 0, 9], [3, 1, 0, 9]]), np.asarray([[2, 2, 0, 9]] * 2))
     # The second run has an attack, and corruption in round 4 only: client 0 has more examples before.
-    delays = np.asarray([[0, 9], [4, 9]])
+    delays = np.asarray([[0, 9], [4, 4]])
     clients = RunClients(np.asarray([7, 5, 6]), num_examples, delays, corrupted, corrupted & [[False], [True]])
     columns = client_rows([7, 8], 4, records, metrics, alpha, clients, last_only=False)
     rows = {(r[0], r[1], r[2]): r[3:] for r in zip(*(columns[name] for name in CLIENTS), strict=True)}
@@ -443,7 +443,14 @@ def test_malicious_clients_are_counted_apart_from_corrupted_ones():
 
     assert row() == pytest.approx([0.3, 0.2, 1])
     assert row(**{"server.num_byzantine": "malicious"}) == pytest.approx([0.3, 0.2, 0])
+    assert row(**{"server.weighting": "arfl"}) == pytest.approx([0.3, 0.2, 0])  # which leaves corrupted clients out
     assert row(**{"attack.kind": "none", "attack.fraction": None}) == pytest.approx([0.3, np.nan, 1], nan_ok=True)
+
+
+def test_a_diverged_model_has_no_backdoor_success():
+    none = run_clients(*[np.zeros((1, 3), bool)] * 2)
+    success = Metrics(np.asarray([np.nan]), np.asarray([10]), np.asarray([10]))
+    assert np.isnan(round_rows([unflatten({})], [0], 0, METRICS, None, none, success)["backdoor_success"]).all()
 
 
 def test_rows_of_info_by_hand():
