@@ -146,6 +146,7 @@ def test_runs_that_all_begin_corrupted_have_no_clean_data_beside():
     assert config.corruption.start_round == 3  # explicit ids keep it
     assert make_plan(
         parse(LATE + "[[sweep]]\ncorruption.start_round = [2]\ncorruption.end_round = [2]\n")
-    ).runs  # a single round
+    single = "[[sweep]]\ncorruption.start_round = [2]\ncorruption.end_round = [2]\n"
+    assert make_plan(parse(LATE + single)).runs  # corruption in one round only
     (clean,) = parse(TINY + "[[sweep]]\ncorruption.start_round = [3]\n").runs()
     assert clean.corruption.start_round == 0  # no client is corrupted
