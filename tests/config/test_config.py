@@ -471,4 +471,6 @@ def test_listed_clients_have_several_corruptions_in_the_order_of_the_list():
     assert number_clients(config, ["b", "x", "a"]).attack.clients == (0, 2)
     (config,) = parse(f"{attacked}[[sweep]]\nattack.clients = [['b', 'a'], ['a', 'b']]").runs(lambda _: ["b", "x", "a"])
     assert config.attack.clients == (0, 2)
+    (config,) = parse("attack.kind = 'ipm'\n[[sweep]]\nattack.clients = [[3, 1], [1, 3]]\n").runs()
+    assert config.attack.clients == (1, 3)
     assert sort_clients([5, 2], "attack.kind", "a+b.py:attack") == ((2, 5), "a+b.py:attack")  # a file with that name

@@ -144,8 +144,6 @@ def test_runs_that_all_begin_corrupted_have_no_clean_data_beside():
     assert shapes.runs.corrupted_rounds is None
     (config,) = parse(LATE + "[[sweep]]\ncorruption.start_round = [3]\ncorruption.clients = [2]\n").runs()
     assert config.corruption.start_round == 3  # explicit ids keep it
-    assert make_plan(
-        parse(LATE + "[[sweep]]\ncorruption.start_round = [2]\ncorruption.end_round = [2]\n")
     single = "[[sweep]]\ncorruption.start_round = [2]\ncorruption.end_round = [2]\n"
     assert make_plan(parse(LATE + single)).runs  # corruption in one round only
     (clean,) = parse(TINY + "[[sweep]]\ncorruption.start_round = [3]\n").runs()
