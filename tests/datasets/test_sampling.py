@@ -76,6 +76,7 @@ def test_common_fractions_are_as_in_leaf():
     for share in (1 - 0.2, 0.8, 1 - 0.1, 0.9, 0.05, 0.5, 1.0):
         assert [floor_fraction(n, share) for n in range(20_001)] == [int(share * n) for n in range(20_001)]
     assert [floor_fraction(n, 1 / 3) for n in range(0, 3000, 3)] == list(range(1000))
+    assert len(draw(make_raw([50, 50], [1, 1]), sample_fraction=0.29).y) == 29  # int(0.29 * 100) is 28
 
 
 @settings(max_examples=30)
