@@ -60,8 +60,9 @@ def load(
         for name, key in (("root", "root_examples"), ("validation", "validation_fraction")):
             if getattr(data, name) is not None:
                 raise ConfigError(f"data: must have no {name} examples; data__{key} holds them out")
-        if data.train.corrupted.any() or data.train.malicious is not None:
-            raise ConfigError("data: must have no corrupted clients; corruption__clients chooses them")
+        for name, key in (("corrupted", "corruption"), ("malicious", "attack")):
+            if (clients := getattr(data.train, name)) is not None and clients.any():
+                raise ConfigError(f"data: must have no {name} clients; {key}__clients chooses them")
         for key in ("arrays.path", "data.name"):
             if key in given:
                 raise ConfigError(f"{key}: must be left out with a data set in memory, got {given[key]!r}")

@@ -94,6 +94,14 @@ def graded():
     return Corruption(apply, frozenset({"num_examples"}))
 
 
+def halved_but_one():
+    def apply(data, corrupted, spec, key):
+        fewer = jnp.maximum(1, data.num_examples // 2)
+        return data._replace(num_examples=jnp.where(corrupted, fewer, data.num_examples))
+
+    return Corruption(apply, frozenset({"num_examples"}))
+
+
 def with_others():
     more = lambda data, corrupted, spec, key: data._replace(num_examples=data.num_examples * (1 + corrupted))
     return Corruption(more, frozenset({"num_examples"}))
@@ -295,9 +303,8 @@ def test_weights_of_a_weighting_that_the_rule_would_normalize():
     for rule in ({"server__weighting": "plugin.py:scaled"}, {"server__aggregator": "plugin.py:scaled"}):
         for layerwise in (False, True):
             keys = {"server__aggregator": "median", "server__layerwise": layerwise} | rule
-            with pytest.raises(
-                ConfigError, match=r"weights of plugin\.py:scaled must sum to 1.*, got 2 with synthetic"
-            ):
+            (key,) = {name.replace("__", r"\.") for name in rule}
+            with pytest.raises(ConfigError, match=rf"^{key}: weights of plugin\.py:scaled must sum to 1.*, got 2 with"):
                 plan(**keys, scaled__total=2.0)
 
 
@@ -362,8 +369,9 @@ def test_results_of_another_form_are_refused_when_planning(key, name, message):
 def test_a_corruption_of_what_is_not_its_clients(kind, message):
     keys = {"corruption__fraction": 0.5, "data__num_clients": 8, "data__num_train": None}
     plan(corruption__kind="plugin.py:fifty", **keys)  # of some 180 examples each
-    graded = {"corruption__kind": "plugin.py:graded", "corruption__fraction": 0.5}  # with a number for each client
-    plan(**graded, data__num_clients=12, data__num_train=None, data__partition="iid")
+    for right in ("graded", "halved_but_one"):
+        twelve = {"data__num_clients": 12, "data__num_train": None, "data__partition": "iid"}
+        plan(corruption__kind=f"plugin.py:{right}", corruption__fraction=0.5, **twelve)
     with pytest.raises(ConfigError, match=rf"^corruption\.kind: .*plugin\.py:{kind} {message}"):
         plan(corruption__kind=f"plugin.py:{kind}", corruption__fraction=0.5)
 

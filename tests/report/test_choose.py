@@ -269,7 +269,7 @@ def test_runs_that_diverge_within_a_mean_of_evaluations_are_counted(tmp_path):
 
 @pytest.mark.parametrize("text", ["last", "mean:2", "best"])
 def test_final(folder, text):
-    results = report.load(folder, final=parse(text))
+    results = report.load(folder, final=text)
     times = {"last": "after 20 rounds", "mean:2": "over the last 2 evaluations of 20 rounds"}
     times |= {"best": "at the round that is best on validation data, of 20 rounds"}
     (table,) = report.accuracy_tables(results)

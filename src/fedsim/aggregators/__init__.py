@@ -27,8 +27,9 @@ builds a rule from one function that chooses weights; it may also take `(report,
 report, key)`. `fedsim.testing.check_aggregator` checks the contract of any rule.
 
 A pre-aggregator is `(report, key) -> report`: before the rule, it changes the updates of a report, or mixes its rows
-into a smaller, static number. If it mixes, it sets `mixing` [K', K], the share of each client in each row, so that
-weights are recorded by client. Rules that identify clients by their ids (ARFL, FoolsGold, MoNNA) need a row of each.
+into a smaller, static number. If it mixes, it sets `mixing` [K', K], the share of each client in each row, which sum to
+1 in a valid row, so that weights are recorded by client; and `weights` [K'], if the report has some. Rules that
+identify clients by their ids (ARFL, FoolsGold, MoNNA) need a row of each.
 
 `fedsim.chain(nnm(), trimmed_mean())` is a rule, too: pre-aggregators, rules that give weights, and a last rule.
 """

@@ -54,6 +54,7 @@ def from_weights(
     def aggregate(state: PyTree, report: CohortReport, key: Array) -> tuple[Aggregate, PyTree]:
         weights, state = compute(state, report, key)
         require.shape(weights, report.valid.shape, "a rule's weights")
+        weights = jnp.asarray(weights, jnp.float32)
         return Aggregate(weighted_sum(weights, report.updates), weights, info(state)), state
 
     return Aggregator(init, aggregate, client_weights, observe_losses, measure)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from inspect import getattr_static
 from typing import Any
 
 import jax
@@ -47,12 +48,12 @@ def call_in_mode(
 
     def build(*args: Any, **options: Any) -> nnx.Module:
         module = nnx_class(*args, **options)
-        for _, node in nnx.iter_graph(module):
-            for name in modes if isinstance(node, nnx.Module) else ():
-                if isinstance(getattr(node, name, None), bool):
-                    setattr(node, name, modes[name])
-        if callable(set_mode := getattr(type(module), "train" if train else "eval")):  # a field may have its name
-            set_mode(module)
+        for _, part in nnx.iter_modules(module):
+            for name, value in modes.items():
+                if isinstance(getattr_static(part, name, None), bool):  # no property
+                    setattr(part, name, value)
+        set_mode = getattr(type(module), name := "train" if train else "eval")
+        (set_mode if callable(set_mode) else getattr(nnx.Module, name))(module)  # a field may have its name
         for _, variable in nnx.to_flat_state(nnx.state(module, nnx.Param)):
             if type(variable) is not nnx.Param:
                 raise ValueError(f"module: {type(variable).__name__} would not be trained; use nnx.Param")

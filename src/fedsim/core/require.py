@@ -57,7 +57,7 @@ def no_keys(tree: PyTree, name: str) -> None:
 
 def array(leaf: Any, expected: str, name: str) -> None:
     """Requires dtype and shape, such as "float32[3, 2]"."""
-    true(array_type(leaf) == expected, f"{name} must be {expected}, got {array_type(leaf)}")
+    true(_is_array(leaf) and array_type(leaf) == expected, f"{name} must be {expected}, got {_got(leaf)}")
 
 
 def array_type(leaf: Any) -> str:

@@ -200,7 +200,7 @@ class CohortReport(NamedTuple):
     """Weights that another rule gave (`server.weighting`), in place of the clients' examples; None: there is none.
     Clients without one are not valid."""
     mixing: Float[Array, "K C"] | None = None
-    """Share of each of the C clients in each row; None if row k is client k."""
+    """Share of each of the C clients in each row, which sum to 1 in a valid row; None if row k is client k."""
     measurements: PyTree = None
     """Result of the rule's `measure`; None if it has none."""
     info: dict[str, Array] = {}  # noqa: RUF012

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from copy import copy
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -164,8 +164,7 @@ class GroupRun:
             shown = replace(evaluation, models=_unavailable, states=_unavailable)
 
         def show(callback: Callback) -> bool | None:  # it may change its rows, but no others
-            copies = {kind: dict(zip(of, map(copy, of.values()), strict=True)) for kind, of in tables.items()}
-            return callback.after_evaluation(replace(shown, tables=copies))
+            return callback.after_evaluation(replace(shown, tables=deepcopy(tables)))
 
         self.is_stopped = processes.decide(lambda: any(list(map(show, self._callbacks))))
         self._writer.after_evaluation(evaluation)

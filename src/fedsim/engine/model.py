@@ -140,6 +140,8 @@ def check_targets(config: Config, dataset: FederatedDataset) -> None:
             metrics = jax.eval_shape(model_task.metrics, model, x, y, jax.ShapeDtypeStruct((1,), bool))
             for name, pair in metrics.named.items():
                 require.pair(pair, f"of metrics.named[{name!r}] (a sum, its divisor)")
+                for part in pair:
+                    require.shape(part, (), f"the sum and the divisor of metrics.named[{name!r}]")
     except ValueError as error:
         if ":" in config.model.name:
             raise

@@ -3,7 +3,7 @@
 Planning tries both out on small synthetic or real data. The weights of every round are checked, too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,20 +50,20 @@ def check_plugins(configs: Sequence[Config], dataset: FederatedDataset) -> None:
     for config in {config.corruption.kind: config for config in configs}.values():
         if ":" in config.corruption.kind:
             _check_changes(config, dataset)
-    _check_weights(configs, dataset)
-    if weighting := configs[0].server.weighting:  # the rule that gets its weights may normalize them
+    if plugins := _plugins(configs[0]):
+        _check_weights(configs, dataset, plugins)
+    if ":" in (weighting := configs[0].server.weighting or ""):  # the rule that gets its weights may normalize them
         alone = [
             replace(c.server, aggregator=weighting, weighting=None, pre_aggregators=(), layerwise=False)
             for c in configs
         ]
-        _check_weights([replace(c, server=server) for c, server in zip(configs, alone, strict=True)], dataset)
+        of_rules = [replace(c, server=server) for c, server in zip(configs, alone, strict=True)]
+        _check_weights(of_rules, dataset, {weighting: "server.weighting"})
 
 
-def _check_weights(configs: Sequence[Config], dataset: FederatedDataset) -> None:
+def _check_weights(configs: Sequence[Config], dataset: FederatedDataset, plugins: Mapping[str, str]) -> None:
     """Raises `ConfigError` if plug-ins of a group's runs give weights of synthetic updates that are none."""
     config = configs[0]
-    if not _plugins(config):
-        return
     if config.server.cohort_size * memory.tree_bytes(model_shapes(config, dataset)) > MAX_BYTES:
         return
     compute_weights = _weights_function(config, dataset)
@@ -71,7 +71,7 @@ def _check_weights(configs: Sequence[Config], dataset: FederatedDataset) -> None
     values_of = lambda traced: tuple(traced[key] for key in keys)
     for values in dict.fromkeys(values_of(traced_settings(config)) for config in configs):
         weights, valid = compute_weights(HParams(settings=dict(zip(keys, values, strict=True))))
-        _require_weights(config, np.asarray(weights), np.asarray(valid), "with synthetic updates")
+        _require_weights(config, plugins, np.asarray(weights), np.asarray(valid), "with synthetic updates")
 
 
 def check_round_weights(config: Config, record: RoundRecord, completed: int) -> None:
@@ -79,15 +79,14 @@ def check_round_weights(config: Config, record: RoundRecord, completed: int) -> 
 
     `completed` rounds were completed after the last of them. Weights that are not finite pass: such runs have diverged.
     """
-    if not _plugins(config):
+    if not (plugins := _plugins(config)):
         return
     num_rounds = record.weights.shape[1]
     for position in range(num_rounds):
         weights, valid = (np.asarray(a)[:, position] for a in (record.weights, record.valid))
         is_finite = np.isfinite(weights).all(axis=1)
-        _require_weights(
-            config, weights[is_finite], valid[is_finite], f"in round {completed - num_rounds + 1 + position}"
-        )
+        when = f"in round {completed - num_rounds + 1 + position}"
+        _require_weights(config, plugins, weights[is_finite], valid[is_finite], when)
 
 
 def _plugins(config: Config) -> dict[str, str]:
@@ -98,7 +97,9 @@ def _plugins(config: Config) -> dict[str, str]:
     return {name: f"server.{key}" for name, key in keys.items() if ":" in name}
 
 
-def _require_weights(config: Config, weights: np.ndarray, valid: np.ndarray, when: str) -> None:
+def _require_weights(
+    config: Config, plugins: Mapping[str, str], weights: np.ndarray, valid: np.ndarray, when: str
+) -> None:
     """Raises `ConfigError` if `weights` [S, K] are no weights of the clients that are `valid` [S, K]."""
     totals = weights.sum(axis=1, dtype=np.float64)
     wrong_totals = totals[(np.abs(totals - 1) > TOLERANCE) & (np.abs(totals) > TOLERANCE)]
@@ -110,7 +111,6 @@ def _require_weights(config: Config, weights: np.ndarray, valid: np.ndarray, whe
         (of_invalid, "be 0 for clients that are not valid"),
     ):
         if wrong.size:
-            plugins = _plugins(config)
             raise ConfigError(
                 f"{'/'.join(dict.fromkeys(plugins.values()))}: weights of {', '.join(plugins)} must {condition}, got "
                 f"{wrong[0]:.6g} {when}; fedsim.testing has check_aggregator and check_pre_aggregator"
@@ -167,7 +167,7 @@ def _check_changes(config: Config, dataset: FederatedDataset) -> None:
             f"corruption.kind: changed_fields of {config.corruption.kind} must be among {', '.join(CHANGEABLE)}, "
             f"got {', '.join(unknown)}"
         )
-    is_corrupted = jnp.arange(data.num_examples.size) % 2 == 0
+    is_corrupted = (jnp.arange(data.num_examples.size) % 2 == 0) & (data.num_examples > 0)
     after = jax.jit(corruption.apply, static_argnums=2)(data, is_corrupted, dataset.spec, jax.random.key(0))
     require.instance(after, ClientData, "the result of apply")
     for name, array in data._asdict().items():
@@ -195,7 +195,7 @@ def _few_clients(data: ClientData, max_examples: int) -> ClientData:
     """`data` with the first examples of the first clients only; the others have none."""
     sizes = np.minimum(np.asarray(data.num_examples), max_examples)
     sizes[MAX_CLIENTS:] = 0
-    firsts = zip(np.asarray(data.offsets)[:MAX_CLIENTS], sizes, strict=False)
+    firsts = zip(np.asarray(data.offsets)[:MAX_CLIENTS], sizes[:MAX_CLIENTS], strict=True)
     positions = np.concatenate([np.arange(start, start + size) for start, size in firsts])
     few = (np.asarray(data.x)[positions], np.asarray(data.y)[positions], np.cumsum(sizes, dtype=np.int32) - sizes)
     return ClientData(*map(jnp.asarray, (*few, sizes, np.zeros(len(sizes), bool))))

@@ -31,10 +31,9 @@ def load(*paths: RunFolder | Path | str, final: Final | str = LAST, config: "Exp
     """Run folders as if they were one; a run that several have is read from the first of those with most rounds of it.
 
     `final` is "last", "mean:N" or "best". With `config`, only the runs of that experiment, in its order and with its
-    rounds. Of incomplete runs, those that
-    have rows, those of a setting up to the last evaluation that all of them have. Raises `RunFolderError` if a folder
-    is broken, or has no rows, or no runs of `config`; `ConfigError` if a run lacks the `final` evaluations, or folders
-    have different data or plug-ins under one name.
+    rounds. Of incomplete runs, those that have rows, those of a setting up to the last evaluation that all of them
+    have. Raises `RunFolderError` if a folder is broken, or has no rows, or no runs of `config`; `ConfigError` if a run
+    lacks the `final` evaluations, or folders have different data or plug-ins under one name.
     """
     if not paths:
         raise ConfigError("load: must get a run folder, got none")

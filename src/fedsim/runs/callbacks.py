@@ -43,7 +43,7 @@ class Evaluation:
     round: int
     """The completed rounds of its runs."""
     tables: "Tables"
-    """The new rows by table ("rounds", "clients", "info"), as columns."""
+    """The new rows by table ("rounds", "clients", "info"), as columns; a copy for each callback."""
     num_new: int
     """Rounds since the last evaluation, sum over the group's runs."""
     num_completed: int

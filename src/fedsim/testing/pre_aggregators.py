@@ -44,9 +44,9 @@ def _shapes(case: _Case) -> None:
             require.shape(value, (), f"info[{name!r}]")
         if after.mixing is not None:
             require.array(after.mixing, f"float32[{k}, {COHORT_SIZE}]", "mixing")
-    weighted = before._replace(weights=jnp.full(COHORT_SIZE, 1 / COHORT_SIZE))
+    weighted = case.rounds[0].inputs[0]._replace(weights=jnp.full(COHORT_SIZE, 1 / COHORT_SIZE))
     after = jax.eval_shape(lambda report: case.pre_aggregator(report, KEY), weighted)
-    require.array(after.weights, f"float32[{k}]", "if the report has weights, those of the result")
+    require.array(after.weights, f"float32[{after.valid.size}]", "if the report has weights, those of the result")
 
 
 def _mixing(case: _Case) -> None:
@@ -100,7 +100,8 @@ def check_pre_aggregator(pre_aggregator: PreAggregator, *, seed: int = 0, skip: 
     Random cohorts of 7 clients; some have invalid clients, infinite or missing losses, large or zero updates, or no
     valid clients. The clauses:
 
-    - shapes: a `CohortReport` of 7 rows, or of a smaller, constant number K' of rows with `mixing` [K', 7];
+    - shapes: a `CohortReport` of 7 rows, or of a smaller, constant number K' of rows with `mixing` [K', 7], and with
+      `weights` if the report has some;
     - mixing: no share is negative, those of a valid row sum to 1, and invalid clients have none;
     - finite: the updates;
     - invalid: no invalid client becomes valid, and the updates of invalid rows are zero;
