@@ -10,9 +10,9 @@ from sklearn.cluster import HDBSCAN, MeanShift, estimate_bandwidth
 from sklearn.metrics.pairwise import cosine_distances
 
 from fedsim.aggregators import caf, flame, signguard
-from fedsim.aggregators.flame import majority_cluster
+from fedsim.aggregators.flame import _cosine_distances, majority_cluster
 from fedsim.aggregators.geometry import top_eigenpair
-from fedsim.aggregators.signguard import largest_cluster
+from fedsim.aggregators.signguard import _sign_features, largest_cluster
 from tests.aggregators.test_robust import KEY, clip, flat, report_of, result, updates_of
 from tests.aggregators.test_tight_groups import tight
 
@@ -204,3 +204,18 @@ def test_top_eigenpair_matches_lapack(seed, size, ratio):
     of_zero = top(np.zeros((size, size), np.float32))
     assert not np.any(of_zero[0])
     assert not np.any(of_zero[1])
+
+
+def test_signs_are_counted_relative_to_valid_clients():
+    x, valid = updates_of(0, K, 200), np.arange(K) != 4
+    x[np.arange(K)[:, None] + 10 > np.arange(200)] = 0
+    actual = _sign_features(report_of(x, valid), 1.0, KEY)
+    np.testing.assert_allclose(np.asarray(actual)[valid], sign_features(x[valid]), rtol=1e-5)
+
+
+def test_zero_updates_are_at_right_angles_to_all_others_in_flame():
+    x = updates_of(0, K)
+    x[[2, 5]] = 0
+    actual = np.asarray(_cosine_distances(report_of(x), jnp.linalg.norm(jnp.float32(x), axis=1)))
+    others = ~np.eye(K, dtype=bool)
+    np.testing.assert_allclose(actual[others], cosine_distances(x)[others], atol=1e-5)

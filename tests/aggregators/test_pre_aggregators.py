@@ -151,3 +151,9 @@ def test_adaptive_clipping_matches_its_recursion_over_rounds(zeroes, weighting):
     no_valid_clients, after = aggregate_of(state, report_of(x, np.zeros(11, bool)), KEY)
     assert not np.any(flat(no_valid_clients.update))
     assert after.clip == state.clip
+
+
+def test_clients_are_quantized_independently():
+    rows = quantization(bits=2)(report_of(np.tile(updates_of(0, 1, 200), (2, 1))), KEY).updates
+    first, second = (flat(jax.tree.map(lambda u, i=i: u[i], rows)) for i in range(2))
+    assert 20 < np.sum(first != second) < 180

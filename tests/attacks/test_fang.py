@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedsim.aggregators import multi_krum
+from fedsim.aggregators import fedavg, multi_krum
 from fedsim.attacks import fang
 from fedsim.attacks.fang import max_lambda
 from tests.aggregators.test_robust import krum_order
-from tests.attacks.contexts import HONEST, MALICIOUS, VALID, forge, honest_rows, make_context, rows
+from tests.attacks.contexts import HONEST, KEY, MALICIOUS, VALID, forge, honest_rows, make_context, rows
 
 VALID_ROWS = np.flatnonzero(VALID)
 
@@ -72,3 +72,12 @@ def test_updates_are_finite_with_one_honest_client(against):
     forged = forge(fang(against=against), make_context_with_model(malicious=np.arange(8) >= 1, rule=multi_krum()))
     assert np.isfinite(forged).all()
     assert forged.any()
+
+
+def test_the_smallest_lambda_is_sent_if_krum_selects_no_malicious_client():
+    weights = jnp.zeros(8).at[0].set(1.0)
+    aggregate = lambda report: fedavg().aggregate((), report, KEY)[0]._replace(weights=weights)
+    context = make_context()._replace(aggregate=aggregate)
+    expected = -float(max_lambda(context)) / 4 * np.sign(honest_rows(context).mean(axis=0))
+    forged = forge(fang(against="krum", num_halvings=3), context)
+    np.testing.assert_allclose(forged, np.broadcast_to(expected, forged.shape), rtol=1e-4)

@@ -67,3 +67,14 @@ def test_strengths_with_non_finite_aggregates_are_ignored():
     )
     context = make_context()._replace(aggregate=aggregate)
     np.testing.assert_allclose(forge(optimal_ipm(min_strength=0.1), context), forge(ipm(tau=0.1), context), rtol=1e-4)
+
+
+def test_a_strength_with_a_finite_aggregate_is_preferred():
+    def aggregate(report):
+        result = fedavg().aggregate((), report, KEY)[0]
+        is_large = jnp.max(jnp.abs(report.updates["b"])) > 50
+        return result._replace(update=jax.tree.map(lambda u: jnp.where(is_large, jnp.nan, u), result.update))
+
+    context = make_context()._replace(aggregate=aggregate)
+    optimal = optimal_ipm(min_strength=0.1, max_strength=1000.0, num_strengths=3)
+    np.testing.assert_allclose(forge(optimal, context), forge(ipm(tau=10.0), context), rtol=1e-4)

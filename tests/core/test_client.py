@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from fedsim.core.client import client_loss, lockstep_max
+from fedsim.core.client import batch_gradient, client_loss, lockstep_max
 from fedsim.core.local import LocalSGD, random_order
 from fedsim.core.options import TrainingOptions
 from fedsim.core.task import classification
 from fedsim.core.types import ClientSlice
-from fedsim.core.waves import DRAWS_MULTIPLE, by_size, map_clients, sample_cohort
+from fedsim.core.waves import DRAWS_MULTIPLE, by_size, drop_out, map_clients, sample_cohort
 from tests.conftest import COUNTS, Linear
 
 BATCH, EPOCHS, RATE = 4, 2, 0.3
@@ -186,3 +186,22 @@ def test_cohorts_are_those_of_exactly_as_many_draws(num_clients):
     keys = jax.random.split(jax.random.key(1), 3)
     batch = jax.jit(jax.vmap(lambda key: sample_cohort(key, jnp.asarray(num_examples), 9)))(keys)
     np.testing.assert_array_equal(batch, [by_top_k(key, num_examples, 9) for key in keys])
+
+
+def test_each_micro_batch_has_random_numbers_of_its_own(task, data, variables):
+    noise = lambda variables, x, y, mask, key: (
+        jnp.sum(jax.random.normal(key, (3,)) * variables.params["Dense_0"]["bias"]),
+        variables.statistics,
+    )
+    key, half = jax.random.key(2), jnp.arange(4)
+    gradient, _ = batch_gradient(task._replace(loss=noise), variables, data, client_of(data, 5), half, key, 2)
+    expected = np.mean([jax.random.normal(jax.random.fold_in(key, j), (3,)) for j in range(2)], axis=0)
+    np.testing.assert_allclose(gradient["Dense_0"]["bias"], expected, rtol=1e-5)
+
+
+def test_clients_drop_out_independently():
+    ids = jnp.arange(1000)
+    answered = drop_out(ClientSlice(ids, ids, jnp.ones(1000, jnp.int32)), 0.3, jax.random.key(0))
+    assert abs(int(answered.sum()) - 700) < 5 * np.sqrt(1000 * 0.3 * 0.7)
+    shuffled = drop_out(ClientSlice(ids[::-1], ids, jnp.ones(1000, jnp.int32)), 0.3, jax.random.key(0))
+    np.testing.assert_array_equal(shuffled[::-1], answered)  # whatever the order

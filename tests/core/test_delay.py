@@ -97,3 +97,10 @@ def test_only_rows_that_are_read_are_switched(data):
     selects = [line for line in text.splitlines() if "stablehlo.select" in line]
     assert any("3x5xf32" in line for line in selects)
     assert not any(f"{len(data.x)}x5xf32" in line for line in selects)
+
+
+def test_losses_before_the_first_round_are_of_clean_data_if_corruption_begins_in_it(dataset, data):
+    """Also those that are measured in portions, of data on the host."""
+    losses = jax.jit(lambda data: make_simulation(dataset).initial_losses(KEY, data, jnp.arange(4))[1])
+    changes, _ = corrupted(data)
+    np.testing.assert_allclose(losses(DelayedCorruption(data, changes, jnp.int32(1))), losses(data), rtol=1e-6)

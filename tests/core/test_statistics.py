@@ -8,6 +8,7 @@ import optax
 import pytest
 
 import fedsim
+from fedsim.core.trees import weighted_sum
 from tests.conftest import build_simulation, make_dataset
 
 COUNTS = (2, 3, 5, 8)
@@ -108,3 +109,8 @@ def test_each_micro_batch_updates_the_statistics(task, data):
     expected = [np.average(a, axis=0, weights=COUNTS) for a in client_statistics(repeated, micro_batches)]
     np.testing.assert_allclose(norm_statistics(after.variables), expected, rtol=1e-5, atol=1e-6)
     assert record.valid.all()
+
+
+def test_means_of_integer_statistics_are_rounded():
+    means = weighted_sum(jnp.asarray([0.25, 0.75]), jnp.asarray([[1, 5], [2, 4]]))
+    assert (means.dtype, means.tolist()) == (jnp.int32, [2, 4])

@@ -152,3 +152,10 @@ def test_furthest_labels_follow_the_model(tmp_path):
 def test_furthest_flipping_refuses_several_labels():
     with pytest.raises(ValueError, match=r"must have one label, got labels of shape \(6,\)"):
         furthest_flipping().validate(DataSpec("text", 7, (6,), "int8", (6,)))
+
+
+def test_targeted_texts_have_no_success():
+    """A text has several labels, so no class that the model could take it for."""
+    x, y = jnp.zeros((4, 6)), jnp.asarray([[0, 1, 2, 3, 4, 5]] * 4)
+    after = targeted(source=1, target=2).trigger(x, y, DataSpec("text", 7, (6,), "int8", (6,)))
+    np.testing.assert_array_equal(after[1], y)

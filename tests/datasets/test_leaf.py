@@ -95,3 +95,11 @@ def test_a_missing_folder_raises():
         leaf.leaf(0)
     with pytest.raises(DataError, match=r"nowhere/train: no \.json"):
         leaf.leaf(0, path="nowhere")
+
+
+@pytest.mark.parametrize("inputs", [[0.0, 2.0, 3.0], [-1.0, 0.0, 1.0], [0.25, 0.75, 1.0]])
+def test_inputs_that_are_no_pixels_stay_numbers(inputs, tmp_path):
+    for part in ("train", "test"):
+        write_leaf(tmp_path / part / "a.json", {"al": {"x": [inputs], "y": [0]}})
+    raw = leaf.read_folder(tmp_path)
+    assert (raw.x.dtype, raw.x.tolist(), raw.inputs) == (np.float32, [inputs], "vector")

@@ -227,3 +227,15 @@ def test_a_longer_plan_with_another_rule_continues_the_states_of_the_first(direc
     longer = make_plan(parse(FAMILY, rules("foolsgold", "median", "arfl") | {"server.num_rounds": 6}))
     assert sorted(compute(longer, path).computed) == [(2, 2), (4, 2), *[(6, 2)] * 3]
     check_equal(RunFolder(path), run_plan(longer, directory / "fresh"))
+
+
+def test_whole_and_other_numbers_of_a_plugins_setting_are_floats(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from typing import Annotated\nimport fedsim\nfrom fedsim import Traced\n"
+        "def flip(*, factor: Annotated[int | float, Traced(ge=0), 'factor'] = 1):\n"
+        "    return fedsim.attacks.ipm(tau=factor + 1)\n"
+    )
+    values = {"flip.factor": fedsim.sweep([1, 0.5]), "attack.kind": "own.py:flip", "corruption.fraction": 0.5}
+    plan = make_plan(parse(FAMILY, values, folder=tmp_path))
+    (group,), (family,) = plan.groups, plan.families
+    assert family.hparams(group.configs).settings["flip.factor"].tolist() == [1, 0.5]

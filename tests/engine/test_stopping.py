@@ -9,6 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import fedsim
+from fedsim import report
 from fedsim.config.sections import ServerConfig
 from fedsim.engine import make_plan, run_plan
 from fedsim.engine.stopping import Stopping
@@ -19,6 +20,7 @@ from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 from tests.engine.test_store import compute
 from tests.engine.test_validation import measure
+from tests.report import synthetic
 
 TABLES = {
     "data": {"num_clients": 8, "num_train": 200, "num_test": 60, "validation_fraction": 0.2},
@@ -143,3 +145,15 @@ def test_patience_with_regressions_is_for_the_loss():
 def test_patience_needs_validation_data():
     with pytest.raises(ConfigError, match=r"server\.patience: needs validation data; set data\.validation_fraction"):
         plan_of(data__validation_fraction=0.0)
+
+
+def test_rows_that_are_held_have_no_rounds_beyond_f(tmp_path):
+    keys = {"server.patience": 1, "server.eval_every": 10, "data.validation_fraction": 0.1}
+    runs = [synthetic.run("krum", 0.5, seed, **keys) for seed in (0, 1)]
+    rounds = [
+        {"run": n, "round": t, "test_accuracy": 0.5, "test_loss": 1.0, "byzantine_excess": 0.5 if t else None}
+        for n, end in enumerate((10, 20))
+        for t in range(0, end + 1, 10)
+    ]
+    table = report.load(synthetic.write_folder(tmp_path / "a", runs, {"rounds": rounds})).table
+    assert table.filter(run=0)["byzantine_excess"].to_list() == [None, 0.5, None]

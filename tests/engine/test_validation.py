@@ -14,6 +14,7 @@ from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
 from fedsim.errors import DataError
 from fedsim.forecast.estimate import FORWARD_SHARE, example_work, group_bytes
+from tests.datasets.build import build_dataset
 
 TEXT = """
 data = {num_clients = 8, num_train = 300, validation_fraction = 0.2}
@@ -139,3 +140,10 @@ def test_the_f_that_rules_reckon_with():
     np.testing.assert_array_equal(of(configured), [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4])
     static = 'server = {aggregator = "mda", cohort_size = 12}'  # f is that of 12 clients
     np.testing.assert_array_equal(of(static), [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4])
+
+
+def test_root_and_validation_examples_are_drawn_from_streams_of_their_own():
+    root = build_dataset("data = {num_train = 300, root_examples = 30}").root
+    validation = build_dataset("data = {num_train = 300, validation_fraction = 0.1}").validation
+    assert len(root.y) == len(validation.y) == 30
+    assert not np.array_equal(root.x, validation.x)

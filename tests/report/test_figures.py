@@ -132,3 +132,9 @@ def test_figures_of_an_earlier_report_are_removed(tmp_path, monkeypatch):
         report.write(results, str(out.path))
         written = {path.name for path in (out.path / "figures").iterdir()}
         assert written == {f"{name}.{kind}" for name in names for kind in ("png", "pdf")}
+
+
+def test_only_clients_with_a_weight_at_every_lambda_are_drawn(tmp_path):
+    alphas = lambda run: [1.0, 1.0, 1.0][: 2 if run["arfl.lam"] == 10 else 3]
+    results = report.load(make_folder(tmp_path / "a", SWEPT, alphas=alphas))
+    assert len(report.figures(results)["weights_over_lam"].axes[0].lines) == 2

@@ -13,7 +13,7 @@ from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.names import labels, scenario_name
 from fedsim.report.rows import row_names
 from fedsim.report.settings import scenarios
-from tests.report.synthetic import GRID, SEEDS, make_folder, run, synthetic_accuracy
+from tests.report.synthetic import GRID, SEEDS, SWEPT, make_folder, run, synthetic_accuracy
 
 ROWS = Path(__file__).parents[2] / "docs" / "results" / "rows"
 
@@ -24,6 +24,9 @@ def test_lambda_is_in_row_names_only_where_needed(tmp_path):
     assert list(row_names([setting, clean]).values()) == ["ARFL", "ARFL"]
     other = dataclasses.replace(setting, lam=10.0)
     assert list(row_names([setting, other]).values()) == ["ARFL, λ = 1 M", "ARFL, λ = 10 M"]
+    follows = dataclasses.replace(setting, swept_values=(("client.learning_rate", 0.5),))
+    clean = dataclasses.replace(follows, corruption="none", fraction=0.0, lam=1e4)
+    assert list(row_names([setting, other, follows, clean]).values())[2:] == ["ARFL, client.learning_rate=0.5"] * 2
 
 
 def test_keys_of_a_rule_do_not_distinguish_settings_of_others(tmp_path):
@@ -256,3 +259,8 @@ def test_names_of_data_from_a_path_and_keys_that_change_nothing(tmp_path):
     placed = [run("fedavg", seed=seed, **{"data.placement": place}) for seed, place in enumerate(("host", "device"))]
     (setting,) = report.load(make_folder(tmp_path / "b", placed)).settings
     assert setting.draws == ((0, 0), (0, 1))
+
+
+def test_rows_are_in_order_of_lambda(tmp_path):
+    (table,) = report.accuracy_tables(report.load(make_folder(tmp_path / "a", SWEPT)))
+    assert [row.name for row in table.rows] == ["FedAvg", *(f"ARFL, λ = {lam} M" for lam in ("0.1", "1", "10"))]

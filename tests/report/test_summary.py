@@ -198,3 +198,15 @@ def test_curves_are_means_and_bands_extremes(folder):
     assert (band.min(), band.max()) == pytest.approx((10, 80))
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("Round", "Test accuracy (%)")
     assert panel.get_title() == "Shuffling 50 %"
+
+
+def test_the_largest_share_of_rounds_beyond_f_is_noted(tmp_path):
+    """Over the scenarios of a row."""
+    runs, shares = [run("arfl", fraction) for fraction in (0.3, 0.5)], (0.2, 0.1)
+    rounds = [
+        {"run": n, "round": t, "test_accuracy": 0.5, "test_loss": 1.0, "byzantine_excess": shares[n] if t else None}
+        for n in range(2)
+        for t in (0, 20)
+    ]
+    (table,) = report.accuracy_tables(report.load(write_folder(tmp_path / "a", runs, {"rounds": rounds})))
+    assert "ARFL: f was exceeded in up to 20 % of the rounds." in table.notes

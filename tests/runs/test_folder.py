@@ -461,3 +461,11 @@ def test_rows_of_info_by_hand():
         (5, 8, "a", 1), (5, 8, "b", 1), (5, 9, "a", 0), (5, 9, "b", 2),
         (6, 8, "a", 1), (6, 8, "b", 3), (6, 9, "a", 1), (6, 9, "b", 4),
     ]  # fmt: skip
+
+
+def test_rows_of_skipped_rounds_are_called_diverged():
+    """No client has a weight since the last row; before the first round there is none to have one."""
+    clients = run_clients(*[np.asarray([[False, True, True]])] * 2)
+    diverged = lambda records: round_rows([Config()], [0], 3, METRICS, records, clients)["diverged"].tolist()
+    assert diverged(record_of([[0, 1], [1, 2]], [[0.0, 0.0], [0.0, 0.0]])) == [True]
+    assert diverged(record_of([[0, 1], [1, 2]], [[0.0, 0.0], [1.0, 0.0]])) == diverged(None) == [False]
