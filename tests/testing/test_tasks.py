@@ -107,7 +107,7 @@ FAULTY = [
     (
         "metrics",
         metrics(lambda metrics_, mask: metrics_._replace(num_examples=mask.size)),
-        "num_examples must be 4, the unmasked ones, got 8",
+        "num_examples must be 5, the unmasked ones, got 8",
     ),
     (
         "deterministic",
