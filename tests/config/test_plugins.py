@@ -136,13 +136,16 @@ def test_sections_of_all_rules_of_a_sweep(folder):
     text = """
     my_rule.tau = 3.0
     [[sweep]]
-    server.aggregator = ["arfl", "rules.py:my_rule", "rules.py:other_rule", "rules.py:without_settings"]
+    server.aggregator = ["arfl", "rules.py:my_rule", "rules.py:other_rule", "rules.py:without_settings", "rfa"]
     other_rule.tau = [0.1, 0.2]
-    rfa.num_iters = [4, 8]  # of a rule that the sweep does not have
+    rfa.num_iters = [4, 8]
+    centered_clipping.tau = [1.0, 2.0]  # of a rule that the sweep does not have
     """
     runs = parse(text).runs()
-    sections = [{k: v for k, v in run.settings if ("rule." in k and "tau" in k) or "rfa." in k} for run in runs]
-    assert sections == [{}, {"my_rule.tau": 3.0}, {"other_rule.tau": 0.1}, {"other_rule.tau": 0.2}, {}]
+    shown = ("my_rule.tau", "other_rule.tau", "rfa.num_iters", "centered_clipping.tau")
+    sections = [{key: value for key, value in run.settings if key in shown} for run in runs]
+    of_other, of_rfa = [{"other_rule.tau": tau} for tau in (0.1, 0.2)], [{"rfa.num_iters": n} for n in (4, 8)]
+    assert sections == [{}, {"my_rule.tau": 3.0}, *of_other, {}, *of_rfa]
     assert parse(parse(text).dump()).runs() == runs
     overridden = parse("", {"server.aggregator": fedsim.sweep(["arfl", "rules.py:my_rule"]), "my_rule.tau": 0.5}).runs()
     assert [run.section("my_rule").get("tau") for run in overridden] == [None, 0.5]

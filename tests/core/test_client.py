@@ -99,11 +99,13 @@ def _with_noise(loss, variables, key):
     return loss[0] + jnp.sum(jax.random.normal(key, (3,)) * variables.params["Dense_0"]["bias"]), loss[1]
 
 
-def test_each_step_of_each_epoch_has_random_numbers_of_its_own(task, dataset, data, variables):
-    def noise(variables, x, y, mask, key):
-        return jnp.sum(jax.random.normal(key, (3,)) * variables.params["Dense_0"]["bias"]), variables.statistics
+def _only_noise(variables, x, y, mask, key):
+    return _with_noise((0.0, variables.statistics), variables, key)
 
-    train = lambda steps: local_sgd(task._replace(loss=noise), dataset, steps=steps).train  # two epochs of three steps
+
+def test_each_step_of_each_epoch_has_random_numbers_of_its_own(task, dataset, data, variables):
+    noise = task._replace(loss=_only_noise)
+    train = lambda steps: local_sgd(noise, dataset, steps=steps).train  # two epochs of three steps
     start = variables, data, client_of(data, 5), jax.random.key(2)
     biases = [jax.jit(train(steps))(*start).params["Dense_0"]["bias"] for steps in range(1, 7)]
     assert len(np.unique(np.diff(biases, axis=0).round(5), axis=0)) == 5
@@ -189,12 +191,9 @@ def test_cohorts_are_those_of_exactly_as_many_draws(num_clients):
 
 
 def test_each_micro_batch_has_random_numbers_of_its_own(task, data, variables):
-    noise = lambda variables, x, y, mask, key: (
-        jnp.sum(jax.random.normal(key, (3,)) * variables.params["Dense_0"]["bias"]),
-        variables.statistics,
-    )
-    key, half = jax.random.key(2), jnp.arange(4)
-    gradient, _ = batch_gradient(task._replace(loss=noise), variables, data, client_of(data, 5), half, key, 2)
+    key, batch = jax.random.key(2), jnp.arange(4)
+    noise = task._replace(loss=_only_noise)
+    gradient, _ = batch_gradient(noise, variables, data, client_of(data, 5), batch, key, 2)
     expected = np.mean([jax.random.normal(jax.random.fold_in(key, j), (3,)) for j in range(2)], axis=0)
     np.testing.assert_allclose(gradient["Dense_0"]["bias"], expected, rtol=1e-5)
 

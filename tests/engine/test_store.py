@@ -211,7 +211,7 @@ def test_more_rounds(has_states, whole, tmp_path):
 
 
 def test_more_rounds_of_single_runs_are_rounds_of_their_group(tmp_path):
-    """Which keeps its final states, whoever asks for the rounds, and gets the most that are asked for."""
+    """Which keeps its final states, whichever run asks for the rounds, and gets the most that are asked for."""
     compute(plan_of(server__num_rounds=2, record__final_states=True), tmp_path)
     compute(plan_of([0], server__num_rounds=4), tmp_path)
     assert compute(plan_of([1], server__num_rounds=6), tmp_path).resumed == [4]

@@ -80,6 +80,7 @@ def test_the_best_values_are_chosen(folder, by, per):
                 assert setting.swept_values == ()
                 assert results.number(setting)["mean"] == pytest.approx(mean_of(accuracy, rule, best, share, attack))
     assert sorted(c.optimism for c in results.selection.choices) == pytest.approx(sorted(optimism))
+    assert min(c.optimism for c in results.selection.choices) >= 0
     assert (max(optimism) == 0) == (by == "test")
 
 

@@ -99,7 +99,6 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     """Writes and shows the report; `overrides` are of the configuration whose runs are to be shown."""
     from fedsim import report
     from fedsim.config import toml
-    from fedsim.report import final
     from fedsim.report.confirm import parse as parse_confirm
     from fedsim.report.paired import BASELINE, unpaired_notes
     from fedsim.runs.folder import RunFolder
@@ -109,7 +108,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     if given and not options.config:
         raise ConfigError(f"{given[0]}: must be used with --config CONFIG")
     config = toml.read(options.config, overrides, options.preset) if options.config else None
-    results = report.load(*folders, final=final.parse(options.final), config=config)
+    results = report.load(*folders, final=options.final, config=config)
     if options.confirm is not None:
         results = report.confirm(results, *parse_confirm(options.confirm))
     if options.choose:

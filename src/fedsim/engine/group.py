@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from copy import deepcopy
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -164,7 +164,8 @@ class GroupRun:
             shown = replace(evaluation, models=_unavailable, states=_unavailable)
 
         def show(callback: Callback) -> bool | None:  # it may change its rows, but no others
-            return callback.after_evaluation(replace(shown, tables=deepcopy(tables)))
+            copies = {kind: {name: copy(column) for name, column in of.items()} for kind, of in tables.items()}
+            return callback.after_evaluation(replace(shown, tables=copies))
 
         self.is_stopped = processes.decide(lambda: any(list(map(show, self._callbacks))))
         self._writer.after_evaluation(evaluation)
