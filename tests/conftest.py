@@ -20,6 +20,7 @@ os.environ.setdefault(
     + (" --xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""),
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS", "0")  # of each operation: 1/20 of its tracing
 
 import flax.linen as nn
 import hypothesis
@@ -44,6 +45,11 @@ hypothesis.settings.register_profile("fedsim", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("fedsim")
 
 COUNTS = (1, 3, 4, 5, 8, 9, 12, 17)  # ragged: smaller than, equal to and larger than a batch of 4
+
+
+def pytest_unconfigure() -> None:
+    """Spares the collections at the end of a process, of all that was traced: seconds."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -84,15 +84,12 @@ def run_functions(inputs: Inputs) -> RunFunctions:
 def _trace(inputs: Inputs) -> Programs:
     started, functions, by_run = time.perf_counter(), run_functions(inputs), inputs.by_run
     shared, _, runs, losses, _ = inputs.shapes
-    states = shapes_of(jax.eval_shape(functions.init, shared, runs, losses), by_run)
-    options: dict[str, dict[str, Any]] = {
-        "init": {"out_shardings": by_run},
-        "chunk": {"out_shardings": by_run, "donate_argnums": 0},
-    }
-    lowered = {
-        name: jax.jit(function, **options.get(name, {})).lower(*shapes)
-        for name, (function, shapes) in inputs.programs(functions, states).items()
-    }
+    init = jax.jit(functions.init, out_shardings=by_run).trace(shared, runs, losses)
+    states = shapes_of(init.out_info, by_run)
+    lowered = {"init": init.lower()}
+    for name, (function, shapes) in inputs.programs(functions, states).items():
+        options: dict[str, Any] = {"out_shardings": by_run, "donate_argnums": 0} if name == "chunk" else {}
+        lowered[name] = jax.jit(function, **options).lower(*shapes)
     return Programs(states, lowered, compiler_options(inputs.devices[0]), time.perf_counter() - started)
 
 

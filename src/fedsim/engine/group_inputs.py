@@ -98,13 +98,12 @@ class Inputs:
         return jax.ShapeDtypeStruct((self.runs_per_batch, *shape), dtype, sharding=self.by_run)
 
     def programs(self, functions: RunFunctions, states: SimulationState) -> Functions:
-        """The programs of the group, whose batches have `states` of these shapes."""
-        shared, evaluation, runs, losses, _ = self.shapes
+        """The programs of the group besides `init`; its batches have `states` of these shapes."""
+        shared, evaluation, runs, *_ = self.shapes
         number = jax.ShapeDtypeStruct((), np.int32, sharding=self.everywhere)
         if self.group.configs[0].server.may_stop:
             number = self.batch_shape(np.int32)
         programs: Functions = {
-            "init": (functions.init, (shared, runs, losses)),
             "chunk": (functions.chunk, (states, shared, runs, number)),
             "measure": (functions.measure, (states, runs.hparams, runs.trigger_ids, shared.frozen, evaluation)),
         }
