@@ -73,6 +73,8 @@ def test_config_prints_the_reference(capsys):
         (["zzz"], "zzz; the commands are run, rate, list, init, config, report"),
         (["run"], "the following arguments are required: CONFIG"),
         (["run", "x.toml", "--dryrun"], "--dryrun; did you mean --dry-run?"),
+        (["run", "x.toml", "--out", ""], "--out: must not be followed by an empty argument"),
+        (["report", "x", "--out="], "--out: must not be followed by an empty argument"),
         (["run", "x.toml", "--checkpoint-seconds", "many"], "invalid float value: 'many'"),
         (["report"], "the following arguments are required: RUN"),
         (["report", "x", "--formt", "html"], "--formt: not an argument of `fedsim report`; see `fedsim report --help`"),

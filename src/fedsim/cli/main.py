@@ -85,6 +85,10 @@ def _dispatch(arguments: list[str]) -> int:
         raise ConfigError(f"COMMAND: must be a command of fedsim, got {arguments[0]}{match}")
     with_keys = ("run", "rate", "report")
     rest, overrides = split_overrides(arguments, run.flags()) if arguments[0] in with_keys else (arguments, {})
+    words = [part for word in rest for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    if "" in words:  # as a path it would be the working folder
+        before = words[max(words.index("") - 1, 0)]
+        raise ConfigError(f"{before}: must not be followed by an empty argument; is a shell variable unset?")
     options, unknown = _parser().parse_known_args(rest)
     if unknown and options.command == "run":
         raise no_option(unknown[0], (option_of(name) for name in vars(options) if name != "command"))
