@@ -87,7 +87,7 @@ def _dispatch(arguments: list[str]) -> int:
     rest, overrides = split_overrides(arguments, run.flags()) if arguments[0] in with_keys else (arguments, {})
     words = [part for word in rest for part in (word.split("=", 1) if word.startswith("--") else [word])]
     if "" in words:  # as a path it would be the working folder
-        before = words[max(words.index("") - 1, 0)]
+        before = words[words.index("") - 1]
         raise ConfigError(f"{before}: must not be followed by an empty argument; is a shell variable unset?")
     options, unknown = _parser().parse_known_args(rest)
     if unknown and options.command == "run":
