@@ -76,6 +76,7 @@ def server_seconds(config: Config, dataset: FederatedDataset, layout: Layout) ->
     malicious = jnp.arange(num_examples.size) < num_malicious(config, dataset.num_clients)
     data = jax.tree.map(jnp.asarray, dataset.train)._replace(num_examples=num_examples, malicious=malicious)
     simulation, hparams = build.simulation(of_step, dataset, layout), build.hparams(of_step)
+    simulation = simulation.bind(simulation.task.frozen, dataset.root)
     state = jax.jit(simulation.init)(jax.random.key(0), data, hparams)
     run = jax.jit(simulation.round).lower(state, data, hparams).compile()
     return _shortest(lambda: run(state, data, hparams))
