@@ -71,11 +71,12 @@ def test_a_step_is_timed():
 
 
 def test_attack_and_server_are_timed(tmp_path):
-    """With an attack that sleeps, and is slow to trace, and a rule that trains on root data."""
+    """With an attack that sleeps, and is slow to trace, a rule with root data, and devices that share a cohort."""
     (tmp_path / "slow.py").write_text(SLOW_ATTACK)
     attacked = {"attack.kind": f"{tmp_path}/slow.py:slow", "corruption.fraction": 0.5}
     config = parse(TEXT, attacked | {"server.aggregator": "fltrust", "data.root_examples": 10}).runs()[0]
-    assert 0.2 < estimate.server_seconds(config, load_dataset(config), Layout(client_width=2)) < 1
+    layout = Layout(client_width=2, client_devices=2)
+    assert 0.2 < estimate.server_seconds(config, load_dataset(config), layout) < 1
 
 
 def test_steps_are_timed_only_where_they_fit(monkeypatch):

@@ -149,9 +149,10 @@ def _show_plans(options: argparse.Namespace, data: str, rules: list[dict[str, An
 def _show_slowest(plan: "Plan", adversary: str, num_chosen: int) -> None:
     """Shows how long the runs of `plan`, and those that are chosen, take under the last attack of the adversary.
 
-    Its last member is the slowest: `ascent` on the loss.
+    Its last member is the slowest: `ascent` on the loss. A rule whose program depends on f is timed with each.
     """
     from fedsim.config.adversaries import ADVERSARIES, ATTACK
+    from fedsim.config.roles import server_component
     from fedsim.forecast.estimate import server_seconds
     from fedsim.report.names import duration
 
@@ -159,11 +160,15 @@ def _show_slowest(plan: "Plan", adversary: str, num_chosen: int) -> None:
     groups = [group for group in plan.groups if group.configs[0].attack.kind == attack]
     if not groups:
         return
-    config, layout = groups[-1].configs[0], groups[-1].layout
+    rules = [server_component(group.configs[0]) for group in groups]
+    timed = dict(zip(rules, groups, strict=True))  # the last of each
+    seconds = {rule: server_seconds(group.configs[0], group.dataset, group.layout) for rule, group in timed.items()}
     num_runs = sum(len(group.runs) for group in groups)
-    seconds = server_seconds(config, groups[-1].dataset, layout)
-    of_runs = seconds * config.server.num_rounds / layout.num_devices
+    of_runs = sum(
+        seconds[rule] * group.total_rounds / group.layout.run_devices for rule, group in zip(rules, groups, strict=True)
+    )
+    of_round = " to ".join(dict.fromkeys(f"{value:.2g}" for value in (min(seconds.values()), max(seconds.values()))))
     print(
-        f"Under {attack}, the slowest attack, a round takes {seconds:.2g} s more: {duration(of_runs * num_runs)} for "
-        f"its {num_runs} runs, and at most {duration(of_runs * num_chosen)} for those of the evaluation."
+        f"Under {attack}, the slowest attack, a round takes {of_round} s more: {duration(of_runs)} for its "
+        f"{num_runs} runs, and at most {duration(of_runs / num_runs * num_chosen)} for those of the evaluation."
     )

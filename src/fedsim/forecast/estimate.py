@@ -70,12 +70,15 @@ def example_work(config: Config, dataset: FederatedDataset, layout: Layout) -> t
 
 
 def server_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
-    """Seconds of a round of one run that trains for one step: mostly its attack and server, without compiling."""
+    """Seconds of a round of one run that trains for one step: mostly its attack and server, without compiling.
+
+    It is on one device, since each of those that share a cohort computes its attack and server.
+    """
     of_step = replace(config, client=replace(config.client, epochs=1, steps=1))
     num_examples = jnp.minimum(jnp.asarray(dataset.train.num_examples), NUM_EXAMPLES)
     malicious = jnp.arange(num_examples.size) < num_malicious(config, dataset.num_clients)
     data = jax.tree.map(jnp.asarray, dataset.train)._replace(num_examples=num_examples, malicious=malicious)
-    simulation, hparams = build.simulation(of_step, dataset, layout), build.hparams(of_step)
+    simulation, hparams = build.simulation(of_step, dataset, replace(layout, client_devices=1)), build.hparams(of_step)
     simulation = simulation.bind(simulation.task.frozen, dataset.root)
     state = jax.jit(simulation.init)(jax.random.key(0), data, hparams)
     run = jax.jit(simulation.round).lower(state, data, hparams).compile()
