@@ -160,13 +160,11 @@ def _show_slowest(plan: "Plan", adversary: str, num_chosen: int) -> None:
     groups = [group for group in plan.groups if group.configs[0].attack.kind == attack]
     if not groups:
         return
-    rules = [server_component(group.configs[0]) for group in groups]
-    timed = dict(zip(rules, groups, strict=True))  # the last of each
+    rule_of = lambda group: server_component(group.configs[0])
+    timed = {rule_of(group): group for group in groups}
     seconds = {rule: server_seconds(group.configs[0], group.dataset, group.layout) for rule, group in timed.items()}
     num_runs = sum(len(group.runs) for group in groups)
-    of_runs = sum(
-        seconds[rule] * group.total_rounds / group.layout.run_devices for rule, group in zip(rules, groups, strict=True)
-    )
+    of_runs = sum(seconds[rule_of(group)] * group.total_rounds / group.layout.run_devices for group in groups)
     of_round = " to ".join(dict.fromkeys(f"{value:.2g}" for value in (min(seconds.values()), max(seconds.values()))))
     print(
         f"Under {attack}, the slowest attack, a round takes {of_round} s more: {duration(of_runs)} for its "
