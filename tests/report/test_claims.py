@@ -182,6 +182,18 @@ def test_numbers_are_over_splits_or_seeds(tmp_path):
     np.testing.assert_allclose(results.per_unit(rfa, [True, False, True, True, False, False]), [0.5, 1, 0])
 
 
+def test_splits_of_another_data_set_change_no_unit(tmp_path):
+    runs = [run(rule, 0.5, seed) for rule in ("arfl", "rfa") for seed in (0, 1, 2)]
+    other = [run(rule, 0.5, **{"data.name": "cifar10", "data.seed": s}) for rule in ("arfl", "rfa") for s in (5, 6)]
+    results = report.load(make_folder(tmp_path / "run", runs + other))
+    find = lambda rule, data="digits": results.find(server__aggregator=rule, data__name=data)
+    expected = final("arfl", 0.5, (0, 1, 2))
+    np.testing.assert_allclose(results.numbers(find("arfl")), expected)
+    np.testing.assert_allclose(results.per_unit(find("arfl"), [1, 2, 3]), [1, 2, 3])
+    np.testing.assert_allclose(results.difference(find("arfl"), find("rfa")), expected - final("rfa", 0.5, (0, 1, 2)))
+    assert results.numbers(find("arfl", "cifar10")).shape == (2,)
+
+
 def test_numbers_are_in_the_order_of_seeds_whichever_folder_has_them(tmp_path):
     folders = [[("arfl", 2), ("rfa", 0)], [("arfl", 0), ("rfa", 2), ("arfl", 1), ("rfa", 1)]]
     paths = [

@@ -1,5 +1,6 @@
 """Figures over swept numbers and of client weights, omitted elements, and files."""
 
+import json
 import re
 
 import numpy as np
@@ -126,12 +127,21 @@ def test_many_values_of_an_ordered_key_have_a_scale_and_no_two_lines_are_alike(r
 def test_figures_of_an_earlier_report_are_removed(tmp_path, monkeypatch):
     results = report.load(make_folder(tmp_path / "a", SWEPT))
     out = RunFolder(tmp_path / "b")
-    out.path.mkdir()
+    own = [out.path / name for name in ("figures/photo.png", "claims.md")]  # the user's
+    (out.path / "figures").mkdir(parents=True)
+    for path in own:
+        path.touch()
     for names in (["accuracy", "loss"], ["loss"]):
         monkeypatch.setattr(report, "figures", lambda results, names=names: dict.fromkeys(names, Figure()))
         report.write(results, str(out.path))
         written = {path.name for path in (out.path / "figures").iterdir()}
-        assert written == {f"{name}.{kind}" for name in names for kind in ("png", "pdf")}
+        assert written == {f"{name}.{kind}" for name in names for kind in ("png", "pdf")} | {"photo.png"}
+        report.write(results, out, has_figures=False)  # leaves figures as they are
+        assert written == {path.name for path in (out.path / "figures").iterdir()}
+    (out.path / ".report.json").write_text(json.dumps(["../a/groups/x.csv", "figures/../../a/x.png", "data.npz", 1]))
+    (out.path / "data.npz").touch()
+    report.write(results, out)
+    assert all(path.exists() for path in (*own, out.path / "data.npz"))
 
 
 def test_only_clients_with_a_weight_at_every_lambda_are_drawn(tmp_path):

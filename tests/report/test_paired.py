@@ -153,6 +153,14 @@ def test_rules_whose_runs_have_all_diverged_are_named(tmp_path):
     assert unpaired_notes(results) == ["no difference to ARFL, since all pairs of runs have diverged: RFA"]
 
 
+def test_rules_with_other_seeds_are_named(tmp_path):
+    seeds = {"arfl": (0, 1), "fedavg": (0, 1), "rfa": (2, 3)}
+    results = report.load(make_folder(tmp_path / "a", [run(rule, 0.5, s) for rule in seeds for s in seeds[rule]]))
+    assert unpaired_notes(results) == ["no difference to ARFL, which has other seeds: RFA"]
+    (table,) = report.accuracy_tables(results)
+    assert "over 2 seeds of one split, not everywhere the same; best" in table.subtitle
+
+
 def test_a_shared_f_sets_no_rule_apart_that_takes_none(tmp_path):
     f = {"multi_krum": (4, 8), "trimmed_mean": (4, 8), "arfl": (None,), "fedavg": (None,)}
     runs = [
@@ -168,6 +176,10 @@ def test_a_shared_f_sets_no_rule_apart_that_takes_none(tmp_path):
     assert unpaired_notes(results) == []
     of_equal_f = [d for d in report.differences(results, "multi_krum") if d.setting.aggregator == "trimmed_mean"]
     assert len(of_equal_f) == 2
+    (table,) = report.paired_tables(results, "multi_krum")
+    assert [row.name for row in table.rows if row.name.startswith("FedAvg")] == [
+        f"FedAvg − Multi-Krum, server.num_byzantine={number}" for number in (4, 8)
+    ]
 
 
 def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures):

@@ -98,7 +98,8 @@ def test_plugins_are_labeled_by_their_function_names(tmp_path, monkeypatch):
     assert not any("/" in name or ":" in name for name in figures)
     assert not report.differences(results, baseline="/home/me/my_rules.py:tau_mean")  # FedAvg is in another scenario
     monkeypatch.setattr(report, "figures", lambda results: {})
-    (tmp_path / "a" / "worst.md").touch()  # of an earlier report
+    (tmp_path / "a" / "worst.md").touch()
+    (tmp_path / "a" / ".report.json").write_text('["worst.md"]')  # of an earlier report
     report.write(results, results.folders[0])
     assert not list((tmp_path / "a").glob("worst.*"))
 

@@ -1,12 +1,14 @@
 """Tasks without an accuracy: reports show the test loss, and lower is better."""
 
 import csv
+import math
 
 import numpy as np
 import pytest
 import scipy.stats
 
 from fedsim import report
+from fedsim.report.paired import unpaired_notes
 from tests.report.synthetic import GRID, RULES, SEEDS, check_latex, make_folder, run, synthetic_accuracy
 
 NO_ACCURACY = lambda run, t: np.nan
@@ -77,6 +79,20 @@ def test_each_data_set_has_its_metric_in_mixed_reports(tmp_path, folder):
     drawn = report.figures(results)
     assert [panel.get_title() for panel in drawn["accuracy"].axes] == ["Shuffling 30 %"]
     assert len(drawn["loss"].axes) == 4
+
+
+def test_classes_and_numbers_of_one_table_have_a_metric_each(tmp_path):
+    labels = {"class": 0.5, "net $_$": math.nan, "gross $^$": math.nan}  # dollars are no formula in figures
+    keys = {"data.name": "table", "table.path": "houses.csv"}
+    runs = [run(rule, 0.3, s, **keys, **{"table.label": label}) for label in labels for rule in RULES for s in SEEDS]
+    folder = make_folder(tmp_path / "b", runs, lambda run, t: labels[run["table.label"]], loss=squared_error)
+    results = report.load(folder)
+    shown = [(table.title, len(table.columns)) for table in report.accuracy_tables(results)]
+    assert shown == [("Test accuracy (%) after 20 rounds", 1), ("Test loss after 20 rounds", 2)]
+    assert [len(table.columns) for table in report.paired_tables(results)] == [1, 2]
+    assert unpaired_notes(results) == []
+    paths = report.write(results, tmp_path / "c")
+    assert {"accuracy.png", "loss.png"} <= {path.name for path in paths}
 
 
 def test_diverged(tmp_path):

@@ -157,12 +157,11 @@ def _best(results: "Results") -> str:
     from fedsim.report.names import scenario_name
     from fedsim.report.rows import row_names
 
-    data = results.settings[0].data
-    metric = results.metric(data)
+    key = _, metric = results.table_key(results.settings[0])
     candidates: dict[str, list[tuple[float, str, float | None]]] = {}  # by scenario: goodness, row and spread
     clean = {scenario_name(setting.scenario) for setting in results.settings if setting.scenario.is_clean}
     for setting, row in row_names(results.settings).items():
-        number = final_number(results, setting) if setting.data == data else None
+        number = final_number(results, setting) if results.table_key(setting) == key else None
         if number is not None and math.isfinite(number.mean) and not number.marks:
             of_scenario = candidates.setdefault(scenario_name(setting.scenario), [])
             of_scenario.append((metric.sign * number.mean, row, number.spread))

@@ -86,7 +86,7 @@ def against_worst(evaluation: Experiment, adversary: str, results: Results) -> E
         cells.setdefault((run[PARTITION], run[SHARE]), []).append(setting)
     blocks = []
     for (partition, share), settings in cells.items():
-        worst = max(settings, key=lambda setting: results.badness(setting, results.metric(setting.data)))
+        worst = max(settings, key=lambda setting: results.badness(setting, results.metric(setting)))
         attack = attack_keys(adversary, results.runs[worst.runs[0]])
         blocks.append(swept | {PARTITION: [partition], SHARE: [share]} | attack)
     return replace(evaluation, sweep=(*evaluation.sweep, *blocks))

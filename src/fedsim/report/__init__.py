@@ -58,15 +58,16 @@ def write(
 ) -> list[Path]:
     """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`, instead of those of earlier reports.
 
-    With several attacks, worst.md and worst.tex, too; with `report.claims`, claims.md; paired.csv, the differences to
-    the rule `baseline`, if that and another rule were run. Returns the paths, of figures those of the .png files.
-    Raises `ConfigError` if `out` is a run folder and this is not its default report, which would be lost.
+    Those are listed in .report.json; other files stay. With several attacks, worst.md and worst.tex, too; with
+    `report.claims`, claims.md; paired.csv, the differences to the rule `baseline`, if that and another rule were run.
+    Returns the paths, of figures those of the .png files. Raises `ConfigError` if `out` is a run folder and this is not
+    its default report, which would be lost.
     """
     out = out if isinstance(out, RunFolder) else RunFolder(Path(out))
     results.check_destination(out, baseline)
     tables, worst = accuracy_tables(results), worst_tables(results)
     pairs = differences(results, baseline) if find_rule(results, baseline) else []
-    texts = {
+    every = {
         "summary.csv": as_csv(summary(results)),
         "paired.csv": as_csv(paired_rows(results, pairs)) if pairs else None,
         "table.md": markdown(tables),
@@ -75,20 +76,13 @@ def write(
         "worst.tex": latex(worst, "tab:worst") if worst else None,
         "claims.md": markdown(claims) if (claims := claims_tables(results)[0]) else None,
     }
-    written = []
+    texts = {name: text for name, text in every.items() if text is not None}
+    all_figures = figures(results) if has_figures else {}
+    plots = [f"figures/{name}.{kind}" for kind in ("png", "pdf") for name in sorted(all_figures)]
+    out.start_report([*texts, *plots], keep_figures=not has_figures)
     for name, text in texts.items():
-        if text is None:
-            (out.path / name).unlink(missing_ok=True)
-        else:
-            out.write_text(name, text)
-            written.append(out.path / name)
-    if not has_figures:
-        return written
-    all_figures = figures(results)
-    for path in (out.path / "figures").glob("*.*"):
-        if path.suffix in (".png", ".pdf") and path.stem not in all_figures:
-            path.unlink()
+        out.write_text(name, text)
     with style.context():
         for name, figure in all_figures.items():
             out.write_figure(name, figure)
-    return written + sorted(out.path / "figures" / f"{name}.png" for name in all_figures)
+    return [out.path / name for name in (*texts, *plots[: len(all_figures)])]

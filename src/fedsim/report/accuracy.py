@@ -8,28 +8,31 @@ from dataclasses import replace
 from fedsim.report.choose import selection_notes
 from fedsim.report.final import Final
 from fedsim.report.metric import BACKDOOR, EXCESS, LOSS, Metric
-from fedsim.report.names import data_name, scenario_parts
+from fedsim.report.names import data_name, percent, scenario_parts
 from fedsim.report.privacy import privacy_notes
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
-from fedsim.report.settings import Setting, data_sets, scenarios
+from fedsim.report.settings import Setting, scenarios
 from fedsim.report.table import Column, Number, Row, Table, mark_notes, with_best_in_bold
 
 
 def accuracy_tables(results: Results) -> list[Table]:
     """Final test accuracy in percent, a table a data set: mean and deviation over splits or seeds, best in bold.
 
-    The final test loss for a data set without any accuracy; for one with backdoors a second table, of their success.
+    The final test loss of data without any accuracy; with backdoors a second table, of their success.
     """
-    tables = [_data_set_table(results, data, results.metric(data)) for data in data_sets(results.settings)]
-    return tables + [_data_set_table(results, data, BACKDOOR) for data in data_sets(results.with_backdoor)]
+    return _tables(results, results.settings) + _tables(results, results.with_backdoor, BACKDOOR)
 
 
-def _data_set_table(results: Results, data: str, metric: Metric) -> Table:
-    """The table of the settings of a data set, or of those with a backdoor."""
+def _tables(results: Results, settings: Sequence[Setting], metric: Metric | None = None) -> list[Table]:
+    """Those of the metric by which the settings are compared, or of another."""
+    keys = dict.fromkeys(map(results.table_key, settings))
+    in_table = lambda key: [setting for setting in settings if results.table_key(setting) == key]
+    return [_table(results, in_table(key), metric or key[1]) for key in keys]
+
+
+def _table(results: Results, shown: Sequence[Setting], metric: Metric) -> Table:
     names = row_names(results.settings)
-    settings = results.with_backdoor if metric == BACKDOOR else results.settings
-    shown = [setting for setting in settings if setting.data == data]
     over = f"mean ± standard deviation over {draws_text(setting.draws for setting in shown)}"
     has_spread = any(len(setting.runs) > 1 for setting in shown)
     kind = "regression; " if metric == LOSS else ""
@@ -41,7 +44,7 @@ def _data_set_table(results: Results, data: str, metric: Metric) -> Table:
     )
     notes = [*_excess_notes(results, names, shown), *privacy_notes(results, {s: names[s] for s in shown})]
     more = [*(repeated if results.num_repeated else []), *notes]
-    return with_best_in_bold(complete(table, results, data, metric, more), metric)
+    return with_best_in_bold(complete(table, results, shown[0].data, metric, more), metric)
 
 
 def _excess_notes(results: Results, names: dict[Setting, str], settings: Sequence[Setting]) -> list[str]:
@@ -50,7 +53,7 @@ def _excess_notes(results: Results, names: dict[Setting, str], settings: Sequenc
     for setting in settings:
         if share := results.number(setting, EXCESS)["mean"]:
             largest[names[setting]] = max(share, largest.get(names[setting], 0.0))
-    rules = [f"{row}: f was exceeded in up to {share:.0f} % of the rounds" for row, share in largest.items()]
+    rules = [f"{row}: f was exceeded in up to {percent(share / 100)} of the rounds" for row, share in largest.items()]
     return [f"{'; '.join(rules)}."] if rules else []
 
 
@@ -68,14 +71,16 @@ def draws_text(draws: Iterable[Sequence[tuple[int, int]]]) -> str:
     `draws` has the (split, seed) of the runs of each setting. With several splits of a setting, what follows "over" is
     over these: each is the mean of its seeds.
     """
+    draws = list(draws)
     counts = [Counter(split for split, _ in of_setting) for of_setting in draws]
     num_splits, num_seeds = max(map(len, counts)), max(max(count.values()) for count in counts)
     is_equal = all(len(count) == num_splits and set(count.values()) == {num_seeds} for count in counts)
     up_to = "" if is_equal else "up to "
+    differ = ", not everywhere the same" if is_equal and len(set(map(frozenset, draws))) > 1 else ""
     if num_splits == 1:
-        each = " each" if len(set().union(*counts)) > 1 else ""
+        each = " each" if len(set().union(*counts)) > 1 else differ
         return f"{up_to}{num_seeds} seed{'s' * (num_seeds > 1)} of one split{each}"
-    return f"{up_to}{num_splits} splits{f' x {num_seeds} seeds' if num_seeds > 1 else ''}"
+    return f"{up_to}{num_splits} splits{f' x {num_seeds} seeds' if num_seeds > 1 else ''}{differ}"
 
 
 def final_text(settings: Iterable[Setting], final: Final) -> str:
@@ -91,7 +96,7 @@ def final_text(settings: Iterable[Setting], final: Final) -> str:
 
 def final_number(results: Results, setting: Setting, metric: Metric | None = None) -> Number | None:
     """Its mean and deviation over splits or seeds, by its data's metric or another; None if nothing was measured."""
-    metric = metric or results.metric(setting.data)
+    metric = metric or results.metric(setting)
     mean, number = results.mean(setting, metric), results.number(setting, metric)
     if math.isnan(mean) and not number["num_diverged"]:
         return None

@@ -76,7 +76,7 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
 
 def _worst(results: Results, settings: Sequence[Setting], by: By) -> float:
     """The worst mean over splits or seeds of some settings; greater is better, whatever the metric."""
-    metric = results.metric(settings[0].data)
+    metric = results.metric(settings[0])
     numbers = [results.basis(setting, metric if by == "test" else metric.on_validation) for setting in settings]
     return min(metric.sign * n["mean"] if not n["num_failed"] and n["mean"] is not None else -np.inf for n in numbers)
 
@@ -108,7 +108,7 @@ def _check_swept(results: Results, keys: Sequence[str]) -> None:
 
 def _check_validation(results: Results) -> None:
     for setting in results.settings:
-        number = results.basis(setting, results.metric(setting.data).on_validation)
+        number = results.basis(setting, results.metric(setting).on_validation)
         if number["mean"] is None and not number["num_diverged"]:
             raise ConfigError(
                 f"--choose: needs validation data, but runs of {setting.data} have none; run them with "

@@ -9,7 +9,7 @@ from fedsim.report import style
 from fedsim.report.accuracy import final_text
 from fedsim.report.lines import MIN_VALUES, number_of, numbers
 from fedsim.report.metric import Metric
-from fedsim.report.names import file_part, format_values, percent, threat_name
+from fedsim.report.names import file_part, format_number, format_values, percent, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, Threat, data_sets
@@ -104,7 +104,7 @@ def _plot_plane(results: Results, metric: Metric, key: str, settings: Sequence[S
         rule: np.asarray([[final(rule, value, fraction) for fraction in fractions] for value in values])
         for rule in rules[: style.MAX_PANELS]
     }
-    ticks = [f"{value:g}" for value in values], list(map(percent, fractions))
+    ticks = list(map(format_number, values)), list(map(percent, fractions))
     figure = draw_heat_maps(panels, ticks, (key, SHARE), metric, final_text(settings, results.final))
     if cut := style.cut(len(panels), len(rules), "panels"):
         style.remark(figure, cut)
@@ -140,9 +140,9 @@ def draw_heat_maps(
     limits = low, high if high > low else low + 1.0
     for panel, (title, table) in zip(axes, panels.items(), strict=False):
         image = _draw(panel, table, limits, metric)
-        panel.set_title(title)
-        panel.set_yticks(range(len(rows)), rows)
-        panel.set_xticks(range(len(columns)), columns, rotation=90 if is_long else 0)
+        panel.set_title(style.literal(title))
+        panel.set_yticks(range(len(rows)), list(map(style.literal, rows)))
+        panel.set_xticks(range(len(columns)), list(map(style.literal, columns)), rotation=90 if is_long else 0)
     figure.supylabel(labels[0], fontsize="medium")
     figure.supxlabel(labels[1], fontsize="medium")
     figure.colorbar(image, ax=axes, label=label, pad=0.01)

@@ -55,7 +55,7 @@ def plot_over_rounds(results: Results, settings: Sequence[Setting], metric: Metr
             rows = of_settings[setting.position,]
             y = rows.select("mean", "low", "high").to_numpy().astype(float)
             lines.append(Line(title, setting, names[setting], rows["round"].to_numpy(), y))
-    in_nats = metric == LOSS and not any(results.metric(data) == LOSS for data in data_sets(settings))
+    in_nats = metric == LOSS and not any(results.metric(setting) == LOSS for setting in settings)
     figure = _plot(results, lines, metric.label + " (nats)" * in_nats, lambda panel, _: style.over_rounds(panel))
     if metric == LOSS and _rises(lines):
         for panel in figure.axes:
@@ -86,7 +86,7 @@ def _plot(
             look = looks[line.row] | ({"marker": line.marker} if line.marker else {})
             panel.fill_between(line.x, line.y[:, 1], line.y[:, 2], color=look["color"], **style.BAND)
             handles[line.row] = panel.plot(line.x, line.y[:, 0], **look)[0]
-        panel.set_title(title)
+        panel.set_title(style.literal(title))
         finish_x(panel, of_panel)
     cuts = (style.cut(len(axes), len(panels), "panels"), style.cut(len(shown), len(rows), "rows"))
     handles = {row: handles[row] for row in rows if row in handles}

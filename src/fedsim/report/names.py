@@ -119,6 +119,11 @@ def threat_name(kind: str, attack: str = "none", attack_fraction: float | None =
     return join(" + ".join(parts) or "Attack", format_values(values))
 
 
+def format_number(value: float) -> str:
+    """For example "0.1" or "1e+06", with all its digits."""
+    return f"{value:g}" if float(f"{value:g}") == value else str(value)
+
+
 def percent(fraction: float) -> str:
     """For example "30 %"."""
     return f"{100 * fraction:.3g} %"

@@ -13,7 +13,7 @@ from fedsim.report.keys import SHARED_F
 from fedsim.report.names import aggregator_name, format_values, labels, scenario_name
 from fedsim.report.results import BASELINE, Results
 from fedsim.report.rows import row_names
-from fedsim.report.settings import Scenario, Setting, data_sets
+from fedsim.report.settings import Scenario, Setting
 from fedsim.report.statistics import CONFIDENCE, holm
 from fedsim.report.table import Number, Table
 
@@ -36,11 +36,11 @@ def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
         rules = ", ".join(dict.fromkeys(setting.aggregator for setting in results.settings))
         raise ConfigError(f"--baseline: must be one of {rules}, got {baseline}")
     pairs, every = _pairs(results, rule), []
-    for data in data_sets(setting for setting, _ in pairs):
-        values = finals(results.table, results.metric(data), results.final)
-        of_data = compare.differences(values, [pair for pair in pairs if pair[0].data == data])
-        corrected = holm([d.p_value for d in of_data])
-        every += [replace(d, corrected_p=float(p)) for d, p in zip(of_data, corrected, strict=True)]
+    for key in dict.fromkeys(results.table_key(setting) for setting, _ in pairs):
+        values = finals(results.table, key[1], results.final)
+        of_table = compare.differences(values, [pair for pair in pairs if results.table_key(pair[0]) == key])
+        corrected = holm([d.p_value for d in of_table])
+        every += [replace(d, corrected_p=float(p)) for d, p in zip(of_table, corrected, strict=True)]
     return every
 
 
@@ -69,36 +69,45 @@ def _differing(setting: Setting, reference: Setting) -> set[str]:
 
 
 def unpaired_notes(results: Results, baseline: str = BASELINE) -> list[str]:
-    """Which rules have no difference in a scenario of `baseline`: other keys differ, or all have diverged."""
+    """Which rules have no difference in a scenario of `baseline`, and why."""
     rule, names = find_rule(results, baseline), row_names(results.settings)
-    references = [setting for setting in results.settings if setting.aggregator == rule]
-    rows: dict[str, list[str]] = {}
-    for setting in results.settings:
-        differing = [_differing(setting, of) for of in references if of.scenario == setting.scenario]
-        if differing and all(differing) and setting.aggregator != rule:
-            keys = min(map(sorted, differing), key=len)
-            rows.setdefault(", ".join(keys), []).append(names[setting])
-    shown = aggregator_name(rule or baseline)
-    notes = {f"no difference to {shown}, which has another {keys}": of for keys, of in rows.items()}
     compared = {d.setting for d in differences(results, baseline)}
-    with_draws = [setting for setting, of in _pairs(results, rule or baseline) if {*setting.draws} & {*of.draws}]
-    diverged = [names[setting] for setting in with_draws if setting not in compared]
-    notes |= {f"no difference to {shown}, since all pairs of runs have diverged": diverged} if diverged else {}
-    return [f"{reason}: {'; '.join(dict.fromkeys(of))}" for reason, of in notes.items()]
+    references: dict[Scenario, list[Setting]] = {}
+    for setting in results.settings:
+        if setting.aggregator == rule:
+            references.setdefault(setting.scenario, []).append(setting)
+    rows: dict[str, dict[str, None]] = {}  # by the reason
+    for setting in results.settings:
+        if setting.aggregator != rule and setting not in compared and setting.scenario in references:
+            reason = _why_unpaired(setting, references[setting.scenario])
+            rows.setdefault(reason, {})[names[setting]] = None
+    shown = aggregator_name(rule or baseline)
+    return [f"no difference to {shown}, {reason}: {'; '.join(of)}" for reason, of in rows.items()]
+
+
+def _why_unpaired(setting: Setting, references: Sequence[Setting]) -> str:
+    """Why a setting has no difference to those of the baseline in its scenario."""
+    differing = {reference: sorted(_differing(setting, reference)) for reference in references}
+    if all(differing.values()):
+        fewest = min(differing.values(), key=len)
+        return f"which has another {', '.join(fewest)}"
+    has_common = any({*setting.draws} & {*reference.draws} for reference, keys in differing.items() if not keys)
+    return "since all pairs of runs have diverged" if has_common else "which has other seeds"
 
 
 def paired_tables(results: Results, baseline: str = BASELINE) -> list[Table]:
     """The mean differences with their intervals, a table a data set."""
     every = differences(results, baseline)
-    data = data_sets(d.setting for d in every)
-    return [_table(results, [d for d in every if d.setting.data == name]) for name in data]
+    keys = dict.fromkeys(results.table_key(d.setting) for d in every)
+    return [_table(results, [d for d in every if results.table_key(d.setting) == key]) for key in keys]
 
 
 def _table(results: Results, every: Sequence[Difference]) -> Table:
     """The table of the differences of one data set."""
-    baseline, metric = every[0].baseline.aggregator, results.metric(every[0].setting.data)
+    baseline, metric = every[0].baseline.aggregator, results.metric(every[0].setting)
     names = row_names(results.settings)
-    baselines = row_names(results.settings, without={key for d in every for key, _ in d.baseline.shared_values})
+    agreeing = {key for d in every for key, _ in d.baseline.shared_values} - {SHARED_F}
+    baselines = row_names(results.settings, without=agreeing)
     has_several = len({d.setting for d in every}) < len(every)  # baselines of a setting: name them
     row = lambda d: f"{names[d.setting]} − {baselines[d.baseline]}" if has_several else names[d.setting]
     shown, unit = aggregator_name(baseline), " (percentage points)" if metric.is_percentage else ""
@@ -134,7 +143,7 @@ def paired_rows(results: Results, every: Sequence[Difference]) -> list[dict[str,
     """One row a difference, for paired.csv; accuracies from 0 to 1, None without an interval."""
     rows = []
     for d in every:
-        setting, baseline, half, scale = d.setting, d.baseline, d.half_width, results.metric(d.setting.data).scale
+        setting, baseline, half, scale = d.setting, d.baseline, d.half_width, results.metric(d.setting).scale
         row = {
             "data": setting.data,
             "aggregator": setting.aggregator,

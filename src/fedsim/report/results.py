@@ -1,6 +1,7 @@
 """What is read from run folders, and what was chosen by it."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -105,18 +106,25 @@ class Results:
         """The groups in which the runs were computed."""
         return list(dict.fromkeys(run.group for _, run in self.sources))
 
-    def metric(self, data: str) -> Metric:
-        """By which a data set is compared: the test accuracy, or the test loss if it has none, as in a regression."""
-        return self._metrics[data]
+    def metric(self, setting: Setting) -> Metric:
+        """By which it is compared: the test accuracy, or the test loss if its data have none, as in a regression."""
+        return self._metrics[setting.position]
 
     @cached_property
-    def _metrics(self) -> dict[str, Metric]:
-        has_accuracy = self.table.group_by("data").agg(col("test_accuracy").is_finite().any())
-        return {data: ACCURACY if is_known else LOSS for data, is_known in has_accuracy.rows()}
+    def _metrics(self) -> dict[int, Metric]:
+        has_accuracy = self.table.group_by("setting").agg(col("test_accuracy").is_finite().any())
+        known = {position for position, is_known in has_accuracy.rows() if is_known}
+        place = lambda setting: (setting.data, setting.scenario.data_values)  # two labels of one table, say
+        classes = {place(setting) for setting in self.settings if setting.position in known}
+        return {setting.position: ACCURACY if place(setting) in classes else LOSS for setting in self.settings}
 
     def with_metric(self, metric: Metric) -> list[Setting]:
-        """The settings on data sets that are compared by this metric."""
-        return [setting for setting in self.settings if self.metric(setting.data) == metric]
+        """The settings that are compared by this metric."""
+        return [setting for setting in self.settings if self.metric(setting) == metric]
+
+    def table_key(self, setting: Setting) -> tuple[str, Metric]:
+        """Settings in which this is equal are in one table."""
+        return setting.data, self.metric(setting)
 
     @cached_property
     def with_backdoor(self) -> list[Setting]:
@@ -125,7 +133,7 @@ class Results:
 
     def number(self, setting: Setting, metric: Metric | None = None) -> dict[str, Any]:
         """The row of a setting in `compare.compare` and `compare.count_runs`, by the metric of its data or another."""
-        return self._numbers(self.table, metric or self.metric(setting.data))[setting.position]
+        return self._numbers(self.table, metric or self.metric(setting))[setting.position]
 
     def basis(self, setting: Setting, metric: Metric) -> dict[str, Any]:
         """The same of the runs on which is chosen, those that are shown or the others."""
@@ -136,8 +144,14 @@ class Results:
 
     @property
     def has_splits(self) -> bool:
-        """Whether the units of chance are splits: there are several of them."""
-        return len({split for setting in self.settings for split in setting.splits}) > 1
+        """Whether the units of chance are splits: a data set has several of them."""
+        return bool(self._split)
+
+    @cached_property
+    def _split(self) -> set[str]:
+        """The data sets of which there are several splits."""
+        draws = {(setting.data, split) for setting in self.settings for split in setting.splits}
+        return {data for data, count in Counter(data for data, _ in draws).items() if count > 1}
 
     @cached_property
     def _keys(self) -> set[str]:
@@ -162,19 +176,21 @@ class Results:
     def numbers(self, setting: Setting | None, metric: Metric = ACCURACY, final: Final = LAST) -> np.ndarray | None:
         """[P] means by split, or the seeds of a single split, of the final metric as it is shown; None of None.
 
-        P are those of all settings, so that numbers of several can be subtracted: NaN where this one has none.
+        P are those of all settings on its data set, so that numbers of several can be subtracted: NaN where this one
+        has none.
         """
         if setting is None:
             return None
         values = self._finals(metric, final)
-        every = values.select(unit="run").unique().sort("unit")
+        of_data = [other.position for other in self.settings if other.data == setting.data]
+        every = values.filter(col("setting").is_in(of_data)).select(unit="run").unique().sort("unit")
         own = units(values.filter(col("setting") == setting.position))
         return every.join(own, on="unit", how="left", maintain_order="left")["value"].to_numpy().astype(float)
 
     def per_unit(self, setting: Setting, of_runs: Sequence[float | None]) -> np.ndarray:
         """The same of a number, or a bool, of each of `setting.runs`."""
         splits, seeds = zip(*setting.draws, strict=True)
-        columns = {SPLIT: splits, "run": splits if self.has_splits else seeds}
+        columns = {SPLIT: splits, "run": splits if setting.data in self._split else seeds}
         values = pl.DataFrame({"setting": setting.position, **columns, "value": np.asarray(of_runs, float)})
         return units(values).sort("unit")["value"].to_numpy().astype(float)
 
@@ -191,7 +207,8 @@ class Results:
         """`compare.finals`, whose runs are the splits or seeds, so that numbers are in their order."""
         if (metric, final) not in self._known:
             values = finals(self._with_metric(self.table, metric), metric, final)
-            self._known[metric, final] = values.with_columns(run=SPLIT if self.has_splits else "seed")
+            of_splits = col("setting").is_in([s.position for s in self.settings if s.data in self._split])
+            self._known[metric, final] = values.with_columns(run=pl.when(of_splits).then(SPLIT).otherwise("seed"))
         return self._known[metric, final]
 
     def badness(self, setting: Setting, metric: Metric) -> tuple[int, float]:

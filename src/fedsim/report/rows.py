@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from fedsim.report.keys import WEIGHTING
-from fedsim.report.names import AGGREGATORS, SweptValues, aggregator_name, format_values, join
+from fedsim.report.names import AGGREGATORS, SweptValues, aggregator_name, format_number, format_values, join
 from fedsim.report.settings import Scenario, Setting
 
 LAM = "lam"  # in `without`: the rule's lambda, whichever its section
@@ -30,9 +30,10 @@ def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dic
         values = dict(rule[1])
         weighting = values.pop(WEIGHTING, None)
         weights = f" with {aggregator_name(weighting)}'s weights" if weighting else ""
-        is_shown = rule in named_by_lam and LAM not in without and setting.lam is not None
-        lam = f"λ = {setting.lam:g}{' M' if setting.aggregator == 'arfl' else ''}" if is_shown else ""
-        return join(aggregator_name(setting.aggregator) + weights, lam, format_values(tuple(values.items())))
+        lam = setting.lam if rule in named_by_lam and LAM not in without else None
+        unit = " M" if setting.aggregator == "arfl" else ""
+        shown = "" if lam is None else f"λ = {format_number(lam)}{unit}"
+        return join(aggregator_name(setting.aggregator) + weights, shown, format_values(tuple(values.items())))
 
     return {setting: name(setting, rule) for setting, rule in rules.items()}
 

@@ -109,7 +109,7 @@ def finish(
         if panel.get_subplotspec().is_first_col():  # type: ignore[union-attr]
             panel.set_ylabel(label)
     width, height = figure.get_size_inches()
-    labels = ["\n".join(wrap(label, int(12 * width) - 7)) for label in handles]
+    labels = ["\n".join(wrap(literal(label), int(12 * width) - 7)) for label in handles]
     columns = max(1, min(len(handles), 5, int(12 * width // (7 + max(map(len, labels), default=0)))))
     lines = sum(label.count("\n") for label in labels) + -(-len(labels) // columns)
     figure.set_size_inches(width, height + 0.19 * (lines - 1))
@@ -121,9 +121,14 @@ def finish(
 
 def remark(figure: "Figure", text: str) -> None:
     """Adds a remark above the panels."""
-    together = "; ".join(filter(None, (figure.get_suptitle(), text)))
+    together = "; ".join(filter(None, (figure.get_suptitle(), literal(text))))
     lines = "\n".join(wrap(together.replace("\n", " "), int(14 * figure.get_size_inches()[0])))
     figure.suptitle(lines, x=0.995, horizontalalignment="right", fontsize="small", color="0.35")
+
+
+def literal(text: str) -> str:
+    """The text with dollars that matplotlib does not take for the limits of a formula."""
+    return text.replace("$", r"\$")
 
 
 def cut(shown: int, number: int, what: str) -> str:

@@ -6,7 +6,7 @@ from fedsim.report.metric import BACKDOOR, DETECTION, EXCESS, OF_CLIENTS, Metric
 from fedsim.report.names import format_values
 from fedsim.report.privacy import largest_epsilons
 from fedsim.report.results import Results
-from fedsim.report.settings import Setting, data_sets
+from fedsim.report.settings import Setting
 from fedsim.runs.privacy import EPSILONS
 
 FIELDS = ("data", "aggregator", "corruption", "fraction", "attack", "attack_fraction", "lam")
@@ -18,14 +18,14 @@ def summary(results: Results) -> list[dict[str, Any]]:
     It has columns of all metrics, empty for those that do not apply.
     """
     largest, _ = largest_epsilons(results, {setting: setting for setting in results.settings})
-    metrics = dict.fromkeys(results.metric(data) for data in data_sets(results.settings))
+    metrics = dict.fromkeys(map(results.metric, results.settings))
     backdoor = [BACKDOOR] if results.with_backdoor else []
     rows = []
     for setting in results.settings:
         counts = results.number(setting)
         numbers: dict[str, float | None] = {}
         for metric in (*metrics, *backdoor):
-            is_shown = metric in (BACKDOOR, results.metric(setting.data))
+            is_shown = metric in (BACKDOOR, results.metric(setting))
             for name in ("mean", "std"):
                 value = _number(results, setting, metric, name) if is_shown else None
                 numbers[f"final_{metric.name}_{name}"] = value

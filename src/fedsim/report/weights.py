@@ -90,7 +90,7 @@ def _figure(panels: Sequence[Panel], label: str) -> "Figure | None":
             name, linestyle, color = BYZANTINE if rows.select(IS_BYZANTINE).item(0, 0) else BENIGN
             x, alpha = rows["x"].to_numpy(), 100 * rows["alpha"].to_numpy()
             handles[name] = axis.plot(x, alpha, linestyle, color=color, linewidth=0.9, alpha=0.8)[0]
-        axis.set_title(panel.title)
+        axis.set_title(style.literal(panel.title))
         panel.finish_x(axis)
         notes.append(style.cut(len(drawn), len(ids), "clients"))
     axes[0].set_ylim(bottom=0)  # shared by all, once everything is drawn

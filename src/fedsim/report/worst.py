@@ -33,7 +33,7 @@ class ThreatGrid(NamedTuple):
 
     @property
     def metric(self) -> Metric:
-        return self.results.metric(self.data)
+        return self.results.metric(next(chain.from_iterable(self.settings.values())))
 
     @property
     def when(self) -> str:

@@ -9,25 +9,28 @@ groups/<rule>-<random>/         a group of runs that are computed together (`fed
     models/, data/              <id>.npz: a run's model, with `record.models`; its training data, with `record.data`
     lock, lock.json             lock file of the process that works on it, and who that is
 tensorboard/, slurm/            on request
-summary.csv, figures/ ...       the report
+summary.csv, figures/ ...       the report; .report.json lists its files
 """
 
+import json
 import tomllib
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from fedsim.errors import RunFolderError, describe_os_error
 from fedsim.runs import legacy
 from fedsim.runs.files import check_config, write_atomically
-from fedsim.runs.groups import INDEX, ROUNDS, GroupFolder, Record, has_all_of, has_more_than
+from fedsim.runs.groups import DAMAGED, INDEX, ROUNDS, GroupFolder, Record, has_all_of, has_more_than
 from fedsim.runs.locks import Lock
 from fedsim.runs.schemas import SCHEMAS
 
+REPORT, REPORTED = ".report.json", (".csv", ".md", ".tex", ".png", ".pdf")  # the list of a report's files, and these
 FACTS = ("id", "position", "num_clients")  # of a row of the index, besides the run's keys
 
 
@@ -177,6 +180,18 @@ class RunFolder:
             except (OSError, ValueError) as error:
                 raise RunFolderError(f"{path}: broken: {error}; delete it") from None
         return configs | legacy.configs(self.path)
+
+    def start_report(self, names: Sequence[str], keep_figures: bool) -> None:
+        """Lists the files of a report that is to be written, and deletes those that only an earlier report had."""
+        try:
+            listed = msgspec.json.decode((self.path / REPORT).read_bytes(), type=list[str])
+        except (OSError, *DAMAGED):
+            listed = []
+        kept = [name for name in listed if name.startswith("figures/")] if keep_figures else []
+        self.write_text(REPORT, json.dumps(sorted({*names, *kept})))
+        for name in map(Path, {*listed} - {*names, *kept}):
+            if name.suffix in REPORTED and str(name.parent) in (".", "figures"):  # whatever is listed
+                (self.path / name).unlink(missing_ok=True)
 
     def write_text(self, name: str, text: str) -> None:
         """Writes the file `name`."""
