@@ -31,6 +31,7 @@ PAPER_ROUNDS = 3000  # of its text
 MIN_GAP = 5  # points, for the sign of a single published run
 LAST_FIVE = Final("mean", 5)
 Numbers = np.ndarray  # over seeds [P], in percent
+Drawn = tuple[tuple[tuple[int, int], ...], Numbers]  # with the split and seed of each run
 
 
 def bucketing(results: Results) -> list[Claim]:
@@ -152,7 +153,7 @@ def flanders(results: Results) -> list[Claim]:
         "none": "no attack",
     }
     cell = lambda run, setting: f"{aggregator_name(setting.aggregator)}, {attacks.get(setting.attack, setting.attack)}"
-    best = lambda setting: results.per_unit(setting, _best(results, setting, 3))
+    best = lambda setting: (setting.draws, results.per_unit(setting, _best(results, setting, 3)))
     numbers = {name: best(setting) for name, setting in _cells(results, "flanders", cell)}
     published = {name: mean for name, (mean, *_) in TABLES["flanders"]["cells"].items()}
     claims = []
@@ -174,10 +175,10 @@ def label_poisoning(results: Results) -> list[Claim]:
     of = lambda names, name: names.get(name, name)
     cell = lambda run, setting: f"{of(data, run['data.partition'])}, {of(labels, setting.corruption)}"
     compared = tuple(f"{data['label_quantity']}, {label}" for label in labels.values())
-    scenarios: dict[str, dict[str, Numbers]] = {}
+    scenarios: dict[str, dict[str, Drawn]] = {}
     for name, setting in _cells(results, "label-poisoning", cell):
         rule = aggregator_name(setting.aggregator)
-        scenarios.setdefault(name, {})[rule] = results.numbers(setting, final=LAST_FIVE)
+        scenarios.setdefault(name, {})[rule] = setting.draws, results.numbers(setting, final=LAST_FIVE)
     claims = []
     for name, numbers in scenarios.items():
         if "FedAvg" in numbers and name.startswith(compared):
@@ -185,14 +186,14 @@ def label_poisoning(results: Results) -> list[Claim]:
             text, mean = f"{name}: the mean is above {{}}", numbers["FedAvg"]
             claims += [_sign(text.format(rule), 1, mean, values, "Fig. 1, 2") for rule, values in others]
         else:
-            shown = [f"{rule} {np.nanmean(values):.2f} %" for rule, values in numbers.items()]
+            shown = [f"{rule} {np.nanmean(values):.2f} %" for rule, (_, values) in numbers.items()]
             claims.append(Claim(f"{name}: accuracies", measured=", ".join(shown)))
     return claims
 
 
 def fedprox(results: Results) -> list[Claim]:
     """T9: on heterogeneous data FedAvg's loss is above that of mu = 1, and fluctuates more; on IID data it is below."""
-    numbers: dict[tuple[str, float], tuple[Numbers, Numbers]] = {}
+    numbers: dict[tuple[str, float], tuple[Drawn, Drawn]] = {}
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
         if "synthetic.iid" not in run:
@@ -204,7 +205,8 @@ def fedprox(results: Results) -> list[Claim]:
             [np.mean(losses) for losses in late],
             [np.std(np.diff(losses)) if losses[1:] else np.nan for losses in late],
         )
-        numbers[data, run.get("fedprox.mu", 0.0)] = results.per_unit(setting, means), results.per_unit(setting, steps)
+        mean, step = ((setting.draws, results.per_unit(setting, of_runs)) for of_runs in (means, steps))
+        numbers[data, run.get("fedprox.mu", 0.0)] = mean, step
     claims = []
     for data in (data for data, mu in numbers if mu == 0 and (data, 1.0) in numbers):
         (loss, steps), (loss_1, steps_1) = numbers[data, 0.0], numbers[data, 1.0]
@@ -217,9 +219,10 @@ def fedprox(results: Results) -> list[Claim]:
     return claims
 
 
-def _sign(text: str, sign: int, first: Numbers, second: Numbers, published: str, unit: str = "points") -> Claim:
-    """`first` is above `second` (sign 1), or below it (-1); not run where they are of other seeds, or of none."""
-    if len(first) != len(second) or not np.isfinite(first - second).any():
+def _sign(text: str, sign: int, drawn: Drawn, others: Drawn, published: str, unit: str = "points") -> Claim:
+    """Numbers are above others (sign 1), or below them (-1); not run where these are of other seeds, or of none."""
+    (draws, first), (other_draws, second) = drawn, others
+    if set(draws) != set(other_draws) or not np.isfinite(first - second).any():
         return Claim(text, published=published)
     form, suffix = (".2f", " %") if unit == "points" else (".3f", "")
     measured = f"{np.nanmean(first):{form}} and {np.nanmean(second):{form}}{suffix}"

@@ -11,6 +11,7 @@ from fedsim import report
 from fedsim.cli.main import main
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.images import images
+from fedsim.datasets.pictures import decode
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
 from fedsim.errors import ConfigError, DataError
@@ -75,6 +76,16 @@ def test_levels_in_another_order_and_one_size(tmp_path):
     assert (raw.label_names.tolist(), raw.client_names.tolist()) == (["cat", "dog"], ["Ann", "Bob"])
     with pytest.raises(DataError, match=r"inputs must have one shape.*3\.png"):
         images(0, path=str(tmp_path), levels=("class", "client"))
+
+
+def test_resized_pictures_of_16_bits_stay_within_them(tmp_path):
+    step = np.repeat([[0, 2**16 - 1]], 4, 1).repeat(8, 0).astype(np.uint16)  # bicubic interpolation overshoots
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.fromarray(step).save(tmp_path / name / "1.png")
+    of_8_bits = decode(Image.fromarray((step // 257).astype(np.uint8)), 12)
+    x = images(0, path=str(tmp_path), size=12).x[0]
+    np.testing.assert_allclose(x / 257, of_8_bits, atol=1)
 
 
 def test_pictures_are_turned_as_their_camera_says(tmp_path):

@@ -90,6 +90,16 @@ def test_a_cached_set_is_the_decoded_one(tmp_path, data_dirs):
     assert {path.stem for path in data_dirs[1].glob("*/*.npy")} == {"x", "y", "x_test", "y_test", *arrays}
 
 
+def test_a_set_is_used_without_a_cache_that_cannot_be_written(tmp_path, data_dirs, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FEDSIM_CACHE_DIR", str(tmp_path / "file"))
+    raw = RawDataset("cells", *[np.zeros((2, 1)), np.arange(2)] * 2, 2, "vector")
+    read = cache.cached(tmp_path, lambda: raw)
+    np.testing.assert_equal(vars(read), vars(raw) | {"notes": read.notes})
+    (note,) = read.notes
+    assert re.fullmatch(r"cells: is not cached in .*file: .*; set FEDSIM_CACHE_DIR to another folder", note)
+
+
 @pytest.mark.parametrize("name", ["x.npy", "index.json"])
 @pytest.mark.parametrize("kind", ["truncated", "altered", "empty", "missing"])
 def test_a_damaged_cache_is_rebuilt(femnist, name, kind):

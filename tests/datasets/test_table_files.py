@@ -279,6 +279,11 @@ def test_notes_of_questionable_columns(column, message, csv_file):
     assert [f"rows.csv: column 'z' {message}" in note for note in notes] == [True] * (message is not None)
 
 
+def test_neighbors_at_the_limit_of_float64_are_told_apart(csv_file):
+    x = read(csv_file(z=2**53 + np.arange(M) % 2)).x[:, -1]
+    np.testing.assert_allclose(x, 2.0 * (np.arange(M) % 2) - 1)
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [

@@ -212,6 +212,15 @@ def test_any_damage_to_an_index_is_one_line(tmp_path_factory, data):
         _ = GroupFolder(path).record
 
 
+def test_removing_a_linked_group_leaves_that_of_the_other_folder(group, tmp_path):
+    other = RunFolder(tmp_path / "other")
+    other.group(group.path.name).path.parent.mkdir(parents=True)
+    link = other.group(group.path.name)
+    link.path.symlink_to(group.path)
+    link.remove()
+    assert (other.groups(), len(RunFolder(tmp_path / "run").groups())) == ([], 1)
+
+
 def test_a_folder_with_other_files_is_occupied(tmp_path):
     folder = RunFolder(tmp_path / "run")
     assert not folder.is_occupied()

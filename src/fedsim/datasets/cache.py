@@ -13,14 +13,14 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import LOAD_ERRORS, expand_user
+from fedsim.errors import LOAD_ERRORS, expand_user, reason
 
 VERSION = 3  # of the format
 ARRAYS = tuple(f.name for f in fields(RawDataset) if f.type in (np.ndarray, np.ndarray | None))
@@ -35,7 +35,10 @@ def directory() -> Path:
 
 
 def cached(source: Path, decode: Callable[[], RawDataset]) -> RawDataset:
-    """`decode()`, cached until a file of the folder `source` changes; arrays are memory-mapped and read-only."""
+    """`decode()`, cached until a file of the folder `source` changes; arrays are memory-mapped and read-only.
+
+    Without a cache, and with a note, if its folder cannot be written.
+    """
     source = source.resolve()
     stamp = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(source.iterdir())]
     name = f"{source.parent.name}-{_digest(str(source))}"
@@ -43,7 +46,11 @@ def cached(source: Path, decode: Callable[[], RawDataset]) -> RawDataset:
     if (raw := _read(folder)) is not None:
         return raw
     raw = decode()
-    _write(folder, raw)
+    try:
+        _write(folder, raw)
+    except OSError as error:  # full, or not writable
+        note = f"{raw.name}: is not cached in {directory()}: {reason(error)}; set FEDSIM_CACHE_DIR to another folder"
+        return replace(raw, notes=(*raw.notes, note))
     for stale in directory().glob(f"{name}-*"):
         if stale != folder:
             shutil.rmtree(stale, ignore_errors=True)

@@ -132,7 +132,7 @@ def _features(column: pl.Series, standardize: bool) -> np.ndarray:
         return lists_of(column).to_numpy().reshape(len(column), -1).astype(np.float32)
     x = numbers_of(column)
     if standardize and column.dtype != pl.Boolean:
-        if not column.dtype.is_float() and np.abs(x).max() > MAX_EXACT:  # exact differences
+        if not column.dtype.is_float() and np.abs(x).max() >= MAX_EXACT:  # exact differences
             integers = column.to_list()
             x = np.asarray([number - integers[0] for number in integers], np.float64)
         x = (x - x.mean()) / (x.std() or 1.0) if x.min() < x.max() else np.zeros_like(x)  # rounding is no deviation

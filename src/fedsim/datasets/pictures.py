@@ -44,8 +44,10 @@ def decode(picture: Any, size: int | None = None) -> np.ndarray:
     if picture.mode in ("I", "F") or picture.mode.startswith("I;16"):
         is_16_bits = picture.mode not in ("I", "F") or (picture.mode == "I" and picture.format in ("PNG", "PPM"))
         picture = picture if size is None else picture.convert("F").resize((size, size))
-        pixels = np.rint(picture) if is_16_bits else np.asarray(picture)
-        return pixels.astype(np.uint16 if is_16_bits else pixels.dtype)[..., None]
+        pixels = np.asarray(picture)
+        if is_16_bits:  # bicubic resizing overshoots
+            pixels = np.rint(pixels).clip(0, np.iinfo(np.uint16).max).astype(np.uint16)
+        return pixels[..., None]
     has_alpha = picture.mode.lower().endswith("a") or "transparency" in picture.info
     if has_alpha and picture.convert("RGBA").getextrema()[3][0] < 255:
         raise ValueError('is partly transparent; put it on a background, or leave that out by .convert("RGB")')

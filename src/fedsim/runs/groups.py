@@ -165,7 +165,9 @@ class GroupFolder:
         )
 
     def remove(self) -> None:
-        """Deletes the group, its index first."""
+        """Deletes the group, its index first; of a link, the link alone."""
+        if self.path.is_symlink():
+            return self.path.unlink()
         (self.path / INDEX).unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
