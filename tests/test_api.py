@@ -95,6 +95,15 @@ def test_wrong_values_are_config_errors(overrides, message, config):
         fedsim.load(TABLES, **overrides)
 
 
+def test_keys_with_dots_keep_their_underscores(tmp_path):
+    rule = "from fedsim import Scalar, Traced\nfrom fedsim.aggregators import median\nfrom typing import Annotated\n"
+    rule += "def my__rule(*, tau: Annotated[Scalar, Traced(), 'unused'] = 1.0):\n    return median()\n"
+    (tmp_path / "rule.py").write_text(rule)
+    overrides = {"server__aggregator": f"{tmp_path}/rule.py:my__rule", "my__rule.tau": 2}
+    (run,) = fedsim.load({}, **overrides).runs()
+    assert dict(run.settings)["my__rule.tau"] == 2
+
+
 @pytest.mark.parametrize("values", [3, "ab"])
 def test_a_sweep_has_several_values(values):
     with pytest.raises(ConfigError, match="sweep: must get several values, such as"):
@@ -129,6 +138,7 @@ def test_results_are_those_of_the_command_line(config, result, tmp_path, capsys)
     assert set(result.figures()) == plotted
     assert "Shuffling 50 %" in printed
     assert "Shuffling 50 %" in repr(result)
+    assert report.load(result).table.equals(result.table)  # which stands for its path
 
 
 def test_notebooks_show_the_plan_table_and_curves(config, result):

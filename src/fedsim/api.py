@@ -51,7 +51,7 @@ def load(
     from fedsim.engine import devices
 
     devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
-    given = changes = {name.replace("__", "."): value for name, value in overrides.items()}
+    given = changes = {name if "." in name else name.replace("__", "."): value for name, value in overrides.items()}
     python_name = lambda key: key.replace(".", "__") if key in given else "data"
     if data is not None:
         if not isinstance(data, FederatedDataset):
@@ -152,12 +152,18 @@ def default_folder(experiment: "Experiment") -> Path:
 
 
 class Result:
-    """The results in a run folder. Tables are polars data frames; `to_pandas()` needs pandas and pyarrow."""
+    """The results in a run folder, which may stand for its path.
+
+    Tables are polars data frames; `to_pandas()` needs pandas and pyarrow.
+    """
 
     def __init__(self, folder: "RunFolder | str | Path") -> None:
         from fedsim.runs.folder import RunFolder
 
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @property
     def path(self) -> Path:

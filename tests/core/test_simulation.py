@@ -167,13 +167,15 @@ def test_an_attack_sees_what_the_server_would_make_of_nan(dataset, data):
     chex.assert_tree_all_finite(after.attack)
 
 
-def test_the_server_weighs_by_forged_numbers_of_examples(dataset, data):
-    attack = Attack(forge_report=lambda state, report, malicious, key: (1000 * report.num_examples, report.losses))
+@pytest.mark.parametrize("factor", [1000, -1000])
+def test_the_server_weighs_by_forged_numbers_of_examples(factor, dataset, data):
+    attack = Attack(forge_report=lambda state, report, malicious, key: (factor * report.num_examples, report.losses))
     marked = data._replace(corrupted=data.corrupted.at[0].set(True))  # client 0 has one example of 59
     simulation = make_simulation(dataset, fedavg, cohort_size=len(COUNTS), attack=lambda hparams: attack)
     _, record = jax.jit(lambda: train(simulation, marked, rounds=1))()
     weight = float(record.weights[record.client_ids == 0][0])
-    assert weight == pytest.approx(1000 / (1000 + sum(COUNTS[1:])))
+    reported = max(factor, 0)  # no number is negative
+    assert weight == pytest.approx(reported / (reported + sum(COUNTS[1:])))
 
 
 def test_rules_see_the_same_cohorts_and_initial_model(average, reference):

@@ -126,6 +126,16 @@ def test_files_without_a_test_set_are_split_by_the_configuration(tmp_path):
         make_plan(fedsim.load(TABLES, data__test_fraction=0.5))
 
 
+def test_positions_that_are_names_of_other_clients_are_noted():
+    numbered = fedsim.from_arrays(X, Y, RNG.integers(1, 7, size=200), test_fraction=0.25)
+    tables = TABLES | {"corruption": {"kind": "shuffling"}}
+    notes = lambda *clients: make_plan(fedsim.load(tables, data=numbered, corruption__clients=clients)).notes
+    assert notes("1", 2, 3) == (
+        'corruption.clients: 2 is the position of client "3"; for the client of the name 2, put it in quotes',
+    )
+    assert notes(0, "6") == ()
+
+
 def test_changed_data_are_checked():
     dataset = fedsim.from_arrays(np.eye(20), np.arange(20) % 2, np.repeat(np.arange(4), 5))
     broken = replace(dataset, train=dataset.train._replace(x=np.full_like(dataset.train.x, np.nan)))

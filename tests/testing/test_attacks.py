@@ -46,6 +46,11 @@ FAULTY = [
         r"forged num_examples must have shape \[7\], got int32\[6\]",
     ),
     ("forge_report", Attack(forge_report=lambda state, report, *rest: report), r"got CohortReport"),
+    (
+        "forge_report",
+        forge_report(num_examples=lambda report: report.num_examples * 10_000_000),
+        "65536 times as many examples before the first round forged num_examples must not be negative",
+    ),
     ("forge_report", forge_report(losses=lambda report: jnp.log(-report.losses)), "the forged losses must be finite"),
     ("forge_updates", forge_updates(lambda u, context: u[:1]), r"the forged updates.* must be .*, got float32\[1, "),
     ("finite", forge_updates(standardize), "with identical updates the malicious clients' updates must be finite"),

@@ -2,7 +2,7 @@
 
 import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
@@ -40,6 +40,17 @@ def has_clients(values: Mapping[str, Any]) -> bool:
 def lists_names(config: Config) -> bool:
     """Whether the run lists a client by its name."""
     return any(isinstance(client, str) for client in (*config.corruption.clients, *config.attack.clients))
+
+
+def position_notes(config: Config, names: Sequence[str]) -> Iterator[str]:
+    """A remark for each list of clients by number in which one is the name of another client."""
+    for key, listed in (("corruption.clients", config.corruption.clients), ("attack.clients", config.attack.clients)):
+        is_ambiguous = lambda number: number < len(names) and names[number] != str(number) and str(number) in names
+        for number in list(filter(is_ambiguous, numbers_of(listed)))[:1]:
+            yield (
+                f'{key}: {number} is the position of client "{names[number]}"; for the client of the name {number}, '
+                "put it in quotes"
+            )
 
 
 def number_clients(config: Config, names: Sequence[str]) -> Config:

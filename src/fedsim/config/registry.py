@@ -132,9 +132,10 @@ def _import_plugin(key: str, location: str) -> ModuleType:
 
 
 def nearest(name: str, names: Iterable[str], similarity: float = SIMILAR) -> str | None:
-    """The most similar of `names`; None if none is similar. The dashes in front of options do not count."""
-    bare = {other.lstrip("-"): other for other in names}
-    return next((bare[match] for match in difflib.get_close_matches(name.lstrip("-"), bare, 1, similarity)), None)
+    """The most similar of `names`; None if none is similar. Capitals and dashes in front of options do not count."""
+    bare = {other.lstrip("-").lower(): other for other in names}
+    matches = difflib.get_close_matches(name.lstrip("-").lower(), bare, 1, similarity)
+    return bare[matches[0]] if matches else None
 
 
 def did_you_mean(name: str | None) -> str:

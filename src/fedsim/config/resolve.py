@@ -184,8 +184,9 @@ def schema(plugins: tuple[Factory, ...] = ()) -> Schema:
         settings = settings_of(factory)
         if not settings:
             if factory.section not in fixed_sections:
-                remedy = "" if factory.file is None else ": annotate the parameters that are to be settings"
-                without_settings[factory.section] = f"; {factory.section} has no settings{remedy}"
+                remedy = ": annotate the parameters that are to be settings, and give them defaults"
+                suffix = remedy if factory.file else ""
+                without_settings[factory.section] = f"; {factory.section} has no settings{suffix}"
             continue
         owner = owners.setdefault(factory.section, factory)
         if factory.section in (*fixed_sections, *FIXED, *RESERVED) or owner.make is not factory.make:

@@ -234,7 +234,10 @@ class AttackContext(NamedTuple):
 
 
 class ForgeReport(Protocol):
-    """The numbers of examples and losses that malicious clients report; `report` has no updates."""
+    """The numbers of examples and losses that malicious clients report; `report` has no updates.
+
+    Negative numbers count as 0. They are int32: a product of large ones may overflow and be negative.
+    """
 
     def __call__(
         self, state: PyTree, report: CohortReport, malicious: Bool[Array, " K"], key: Array, /

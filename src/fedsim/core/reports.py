@@ -53,8 +53,9 @@ def apply_report_attack(
     num_examples, losses = forged
     require.shape(num_examples, malicious.shape, "forged num_examples")
     require.shape(losses, malicious.shape, "forged losses")
+    num_examples = jnp.maximum(num_examples, 0).astype(report.num_examples.dtype)  # no rule expects negative weights
     return report._replace(
-        num_examples=jnp.where(malicious, num_examples.astype(report.num_examples.dtype), report.num_examples),
+        num_examples=jnp.where(malicious, num_examples, report.num_examples),
         losses=jnp.where(malicious, losses, report.losses),
     )
 

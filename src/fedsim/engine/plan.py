@@ -11,7 +11,7 @@ from functools import cached_property, partial
 import jax
 import numpy as np
 
-from fedsim.config.clients import lists_names
+from fedsim.config.clients import lists_names, position_notes
 from fedsim.config.components import distinct_runs, forget_plugins, without_effect
 from fedsim.config.experiment import Experiment
 from fedsim.config.roles import data_choice
@@ -83,12 +83,14 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
             raise ConfigError(f"{key}: has no effect: {reason}")
         if (choice := data_choice(config)) not in datasets:
             datasets[choice] = load_dataset(config, experiment.data)
+    listing = {(run.corruption.clients, run.attack.clients, data_choice(run)): run for run in runs}
+    notes = [n for run in listing.values() for n in position_notes(run, datasets[data_choice(run)].client_names or ())]
     if any(map(lists_names, runs)):
         runs = experiment.runs(lambda run: datasets[data_choice(run)].client_names)
         grouped = group_runs(runs)
     machine = machine or Machine.current()  # what has been loaded is no longer free
     plan = Plan(experiment, runs, [], datasets, machine)
-    notes = [note for dataset in datasets.values() for note in dataset.notes]
+    notes += [note for dataset in datasets.values() for note in dataset.notes]
     with factories.plugin_errors(runs):
         for members in grouped:
             configs = [runs[position] for position in members]

@@ -23,6 +23,7 @@ from fedsim.testing.reports import (
 )
 
 KEY = jax.random.key(0)
+MAX_SCALE = 2**16  # of the numbers of examples that an attack may multiply
 ROUNDS, HPARAMS = 2, HParams(learning_rate=0.1)  # of the simulation
 
 
@@ -81,9 +82,10 @@ def _forge_report(case: _Case) -> None:
         report = round.inputs[0]
         _require_report(round.result[0], report, _malicious(round), round.name)
     ids = jnp.arange(len(case.num_examples))
-    report = CohortReport(ids, case.num_examples, case.losses, (), case.num_examples > 0)
-    forged = case.attack.forge_report(case.initial_state, report, ids % 2 == 0, KEY)
-    _require_report(forged, report, ids % 2 == 0, "all clients before the first round")
+    for scale, name in ((1, "all clients"), (MAX_SCALE, f"{MAX_SCALE} times as many examples")):
+        report = CohortReport(ids, scale * case.num_examples, case.losses, (), case.num_examples > 0)
+        forged = case.attack.forge_report(case.initial_state, report, ids % 2 == 0, KEY)
+        _require_report(forged, report, ids % 2 == 0, f"{name} before the first round")
 
 
 def _require_report(forged: tuple[Array, Array], report: CohortReport, malicious: Array, name: str) -> None:
