@@ -27,6 +27,10 @@ def test_lambda_is_in_row_names_only_where_needed(tmp_path):
     follows = dataclasses.replace(setting, swept_values=(("client.learning_rate", 0.5),))
     clean = dataclasses.replace(follows, corruption="none", fraction=0.0, lam=1e4)
     assert list(row_names([setting, other, follows, clean]).values())[2:] == ["ARFL, client.learning_rate=0.5"] * 2
+    large = [dataclasses.replace(setting, lam=lam) for lam in (1e6, 1000001.0)]
+    automatic = dataclasses.replace(setting, lam=None, swept_values=(("arfl.lam", "auto"),), roles={"arfl.lam": "rule"})
+    assert list(row_names(large).values()) == ["ARFL, λ = 1e+06 M", "ARFL, λ = 1000001 M"]
+    assert list(row_names([automatic, other]).values()) == ["ARFL, arfl.lam=auto", "ARFL, λ = 10 M"]
 
 
 def test_keys_of_a_rule_do_not_distinguish_settings_of_others(tmp_path):

@@ -120,8 +120,8 @@ def threat_name(kind: str, attack: str = "none", attack_fraction: float | None =
 
 
 def format_number(value: float) -> str:
-    """For example "0.1" or "1e+06", with all its digits."""
-    return f"{value:g}" if float(f"{value:g}") == value else str(value)
+    """For example "0.1", "1e+06" or "1000001"."""
+    return f"{value:g}" if float(f"{value:g}") == value else f"{value:.12g}"
 
 
 def percent(fraction: float) -> str:

@@ -23,7 +23,9 @@ def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dic
     for (rule, _), different in lams.items():
         of_rule.setdefault(rule, set()).update(different)
     named_by_lam = {rule for (rule, _), different in lams.items() if len(different) > 1}
+    is_number = {(setting.aggregator, setting.lam is not None) for setting in settings}  # or a text, such as "auto"
     named = {aggregator for aggregator, _ in named_by_lam}  # their other rows have lambda, too, if it is one number
+    named |= {aggregator for aggregator, _ in is_number if {(aggregator, True), (aggregator, False)} <= is_number}
     named_by_lam |= {rule for rule, different in of_rule.items() if rule[0] in named and len(different) == 1}
 
     def name(setting: Setting, rule: tuple[str, SweptValues]) -> str:
