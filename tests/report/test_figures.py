@@ -9,6 +9,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from fedsim import report
+from fedsim.errors import RunFolderError
 from fedsim.report import style, weights
 from fedsim.report.lines import plot_over_rounds
 from fedsim.report.metric import ACCURACY
@@ -140,7 +141,8 @@ def test_figures_of_an_earlier_report_are_removed(tmp_path, monkeypatch):
         assert written == {path.name for path in (out.path / "figures").iterdir()}
     (out.path / ".report.json").write_text(json.dumps(["../a/groups/x.csv", "figures/../../a/x.png", "data.npz", 1]))
     (out.path / "data.npz").touch()
-    report.write(results, out)
+    with pytest.raises(RunFolderError, match=r"summary\.csv: is there, but of no earlier report; move it"):
+        report.write(results, out)
     assert all(path.exists() for path in (*own, out.path / "data.npz"))
 
 

@@ -189,6 +189,10 @@ def test_on_the_command_line(tmp_path, capsys):
     assert {path.name for path in first.path.iterdir()} - before == {"report.html"}
     assert capsys.readouterr().out == f"{first.path / 'report.html'}\n"
     assert main(["report", str(first.path), str(second.path), "--format", "html", "--out", str(tmp_path / "both")]) == 0
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "report.html").write_text("mine")
+    assert main(["report", str(first.path), str(second.path), "--format", "html", "--out", str(tmp_path / "own")]) == 2
+    assert (tmp_path / "own" / "report.html").read_text() == "mine"
     (setting,) = json.loads(read_page((tmp_path / "both" / "report.html").read_text()))["settings"]
     assert setting["runs"] == 2
 

@@ -132,7 +132,7 @@ def _find_missing(
             continue
         group, run = latest[ids[position]]
         if (force or num_rounds > run[ROUNDS]) and is_locked(group):
-            raise RunFolderError(f"{path}: {group.lock.describe_holder()}; stop that first")
+            raise RunFolderError(f"{path}: {group.lock.describe_holder()}; stop that first, or wait for its end")
         if config.record.models and num_rounds < run[ROUNDS]:
             raise RunFolderError(
                 f"{path}: its runs have {run[ROUNDS]} rounds, and models are those after the last one; {ELSEWHERE}"

@@ -61,7 +61,7 @@ def write(
     Those are listed in .report.json; other files stay. With several attacks, worst.md and worst.tex, too; with
     `report.claims`, claims.md; paired.csv, the differences to the rule `baseline`, if that and another rule were run.
     Returns the paths, of figures those of the .png files. Raises `ConfigError` if `out` is a run folder and this is not
-    its default report, which would be lost.
+    its default report, which would be lost; `RunFolderError` if another file would be.
     """
     out = out if isinstance(out, RunFolder) else RunFolder(Path(out))
     results.check_destination(out, baseline)
@@ -79,7 +79,7 @@ def write(
     texts = {name: text for name, text in every.items() if text is not None}
     all_figures = figures(results) if has_figures else {}
     plots = [f"figures/{name}.{kind}" for kind in ("png", "pdf") for name in sorted(all_figures)]
-    out.start_report([*texts, *plots], keep_figures=not has_figures)
+    out.start_report([*texts, *plots], kept=("report.html", *([] if has_figures else ["figures/"])))
     for name, text in texts.items():
         out.write_text(name, text)
     with style.context():

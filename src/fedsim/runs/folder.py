@@ -30,7 +30,8 @@ from fedsim.runs.groups import DAMAGED, INDEX, ROUNDS, GroupFolder, Record, has_
 from fedsim.runs.locks import Lock
 from fedsim.runs.schemas import SCHEMAS
 
-REPORT, REPORTED = ".report.json", (".csv", ".md", ".tex", ".png", ".pdf")  # the list of a report's files, and these
+REPORT = ".report.json"  # the list of a report's files
+REPORTED = (".csv", ".md", ".tex", ".png", ".pdf")  # their suffixes
 FACTS = ("id", "position", "num_clients")  # of a row of the index, besides the run's keys
 
 
@@ -181,15 +182,22 @@ class RunFolder:
                 raise RunFolderError(f"{path}: broken: {error}; delete it") from None
         return configs | legacy.configs(self.path)
 
-    def start_report(self, names: Sequence[str], keep_figures: bool) -> None:
-        """Lists the files of a report that is to be written, and deletes those that only an earlier report had."""
+    def start_report(self, names: Sequence[str], kept: tuple[str, ...] = ()) -> None:
+        """Lists the files of a report that is to be written, and deletes those that only an earlier report had.
+
+        Those whose names begin as one of `kept` stay. Raises `RunFolderError` if a file is of no report, unless this is
+        a run folder.
+        """
         try:
             listed = msgspec.json.decode((self.path / REPORT).read_bytes(), type=list[str])
         except (OSError, *DAMAGED):
             listed = []
-        kept = [name for name in listed if name.startswith("figures/")] if keep_figures else []
-        self.write_text(REPORT, json.dumps(sorted({*names, *kept})))
-        for name in map(Path, {*listed} - {*names, *kept}):
+        foreign = (self.path / name for name in names if name not in listed and not self.has_runs())
+        if path := next(filter(Path.exists, foreign), None):
+            raise RunFolderError(f"{path}: is there, but of no earlier report; move it, or choose another --out")
+        after = {*names, *(name for name in listed if name.startswith(kept))}
+        self.write_text(REPORT, json.dumps(sorted(after)))
+        for name in map(Path, {*listed} - after):
             if name.suffix in REPORTED and str(name.parent) in (".", "figures"):  # whatever is listed
                 (self.path / name).unlink(missing_ok=True)
 

@@ -19,10 +19,14 @@ FILE = "report.html"
 def write_page(results: Results, out: RunFolder) -> Path:
     """Writes report.html into the folder `out`, and returns its path.
 
-    Raises `FedsimError` if vl-convert is missing, `ConfigError` if `out` is a run folder, and this not its own report.
+    Raises `FedsimError` if vl-convert is missing, `ConfigError` if `out` is a run folder, and this not its own report,
+    `RunFolderError` if the file there is of no report.
     """
     results.check_destination(out)
-    out.write_text(FILE, page(results))
+    text = page(results)
+    if not out.has_runs():  # where all reports are fedsim's
+        out.start_report([FILE], kept=("",))
+    out.write_text(FILE, text)
     return out.path / FILE
 
 
