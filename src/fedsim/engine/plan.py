@@ -83,8 +83,8 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
             raise ConfigError(f"{key}: has no effect: {reason}")
         if (choice := data_choice(config)) not in datasets:
             datasets[choice] = load_dataset(config, experiment.data)
-    listing = {(run.corruption.clients, run.attack.clients, data_choice(run)): run for run in runs}
-    notes = [n for run in listing.values() for n in position_notes(run, datasets[data_choice(run)].client_names or ())]
+    listing = (run for run in runs if run.corruption.clients or run.attack.clients)
+    notes = [note for run in listing for note in position_notes(run, datasets[data_choice(run)].client_names)]
     if any(map(lists_names, runs)):
         runs = experiment.runs(lambda run: datasets[data_choice(run)].client_names)
         grouped = group_runs(runs)

@@ -78,11 +78,11 @@ def write(
     }
     texts = {name: text for name, text in every.items() if text is not None}
     all_figures = figures(results) if has_figures else {}
-    plots = [f"figures/{name}.{kind}" for kind in ("png", "pdf") for name in sorted(all_figures)]
-    out.start_report([*texts, *plots], kept=("report.html", *([] if has_figures else ["figures/"])))
+    pngs, pdfs = ([f"figures/{name}.{kind}" for name in sorted(all_figures)] for kind in ("png", "pdf"))
+    out.start_report([*texts, *pngs, *pdfs], kept=("report.html", *([] if has_figures else ["figures/"])))
     for name, text in texts.items():
         out.write_text(name, text)
     with style.context():
         for name, figure in all_figures.items():
             out.write_figure(name, figure)
-    return [out.path / name for name in (*texts, *plots[: len(all_figures)])]
+    return [out.path / name for name in (*texts, *pngs)]

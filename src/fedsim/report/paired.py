@@ -46,10 +46,7 @@ def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
 
 def _pairs(results: Results, rule: str) -> list[tuple[Setting, Setting]]:
     """The settings of other rules, each with a setting of `rule` in its scenario, that may be compared."""
-    baselines: dict[Scenario, list[Setting]] = {}
-    for setting in results.settings:
-        if setting.aggregator == rule:
-            baselines.setdefault(setting.scenario, []).append(setting)
+    baselines = _by_scenario(results, rule)
     return [
         (setting, reference)
         for setting in results.settings
@@ -57,6 +54,15 @@ def _pairs(results: Results, rule: str) -> list[tuple[Setting, Setting]]:
         for reference in baselines.get(setting.scenario, [])
         if not _differing(setting, reference)
     ]
+
+
+def _by_scenario(results: Results, rule: str | None) -> dict[Scenario, list[Setting]]:
+    """The settings of `rule`."""
+    settings: dict[Scenario, list[Setting]] = {}
+    for setting in results.settings:
+        if setting.aggregator == rule:
+            settings.setdefault(setting.scenario, []).append(setting)
+    return settings
 
 
 def _differing(setting: Setting, reference: Setting) -> set[str]:
@@ -71,11 +77,7 @@ def _differing(setting: Setting, reference: Setting) -> set[str]:
 def unpaired_notes(results: Results, baseline: str = BASELINE) -> list[str]:
     """Which rules have no difference in a scenario of `baseline`, and why."""
     rule, names = find_rule(results, baseline), row_names(results.settings)
-    compared = {d.setting for d in differences(results, baseline)}
-    references: dict[Scenario, list[Setting]] = {}
-    for setting in results.settings:
-        if setting.aggregator == rule:
-            references.setdefault(setting.scenario, []).append(setting)
+    compared, references = {d.setting for d in differences(results, baseline)}, _by_scenario(results, rule)
     rows: dict[str, dict[str, None]] = {}  # by the reason
     for setting in results.settings:
         if setting.aggregator != rule and setting not in compared and setting.scenario in references:

@@ -145,13 +145,13 @@ class Results:
     @property
     def has_splits(self) -> bool:
         """Whether the units of chance are splits: a data set has several of them."""
-        return bool(self._split)
+        return bool(self._with_splits)
 
     @cached_property
-    def _split(self) -> set[str]:
+    def _with_splits(self) -> set[str]:
         """The data sets of which there are several splits."""
-        draws = {(setting.data, split) for setting in self.settings for split in setting.splits}
-        return {data for data, count in Counter(data for data, _ in draws).items() if count > 1}
+        splits = {(setting.data, split) for setting in self.settings for split in setting.splits}
+        return {data for data, count in Counter(data for data, _ in splits).items() if count > 1}
 
     @cached_property
     def _keys(self) -> set[str]:
@@ -190,7 +190,7 @@ class Results:
     def per_unit(self, setting: Setting, of_runs: Sequence[float | None]) -> np.ndarray:
         """The same of a number, or a bool, of each of `setting.runs`."""
         splits, seeds = zip(*setting.draws, strict=True)
-        columns = {SPLIT: splits, "run": splits if setting.data in self._split else seeds}
+        columns = {SPLIT: splits, "run": splits if setting.data in self._with_splits else seeds}
         values = pl.DataFrame({"setting": setting.position, **columns, "value": np.asarray(of_runs, float)})
         return units(values).sort("unit")["value"].to_numpy().astype(float)
 
@@ -207,7 +207,7 @@ class Results:
         """`compare.finals`, whose runs are the splits or seeds, so that numbers are in their order."""
         if (metric, final) not in self._known:
             values = finals(self._with_metric(self.table, metric), metric, final)
-            of_splits = col("setting").is_in([s.position for s in self.settings if s.data in self._split])
+            of_splits = col("setting").is_in([s.position for s in self.settings if s.data in self._with_splits])
             self._known[metric, final] = values.with_columns(run=pl.when(of_splits).then(SPLIT).otherwise("seed"))
         return self._known[metric, final]
 
