@@ -190,7 +190,8 @@ def corrupt(
     With `num_malicious` or `malicious_ids` the clients that forge reports are a set of their own, drawn or given in the
     same way; drawn clients are in one of the two sets only, as long as there are enough. Raises `ValueError` if the
     corruption does not apply to such data, or for a number of clients, or the id of one, that is not possible, and
-    `AssertionError` for a corruption or data of another type.
+    `AssertionError` for a corruption or data of another type. `Simulation.init` needs another key: with this one, its
+    draws would be correlated with those of some corruptions.
 
     >>> import jax, numpy as np, fedsim
     >>> y = np.repeat(np.arange(3), 4)
