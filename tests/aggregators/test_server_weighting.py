@@ -180,6 +180,21 @@ def test_a_chain_is_a_rule():
     np.testing.assert_array_equal(chain.client_weights(state), state[0].alpha)
 
 
+def test_each_stage_and_array_has_random_numbers_of_its_own():
+    def draws(name):
+        def aggregate(state, report, key):
+            mean = jax.tree.map(lambda u: jnp.mean(u, axis=0), report.updates)
+            drawn = jnp.concatenate([jax.random.uniform(k)[None] for k in (key, *jax.random.split(key, 4))])
+            return Aggregate(mean, jnp.full(2, 0.5), {f"{name}{i}": value for i, value in enumerate(drawn)}), state
+
+        return Aggregator(lambda *_: (), aggregate)
+
+    updates = {name: jnp.ones((2, 3)) for name in "abc"}
+    rule = fedsim.chain(draws("first"), draws("second"), fedsim.layerwise(draws("last")))
+    numbers = [value.item() for value in apply(rule, updates).info.values()]
+    assert len(set(numbers)) == len(numbers) == 5 * (2 + 3)
+
+
 @pytest.mark.parametrize("stages", [(), (aggregators.nnm(),)])
 def test_a_chain_without_a_last_rule_is_refused(stages):
     with pytest.raises(ValueError, match=r"^stages: the last one must be a rule"):

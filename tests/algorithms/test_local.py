@@ -125,13 +125,13 @@ def test_fednova_normalizes_by_effective_steps(momentum, ragged):
     np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.6, 0.99, 0.999, 0.999999, 1 - 2**-24])
+@pytest.mark.parametrize("momentum", [0.0, 0.6, 0.9, 0.99, 0.999, 0.999999, 1 - 2**-24])
 def test_effective_steps_match_float64_for_all_momenta(momentum):
-    """Near 1 the closed form is a difference of large numbers."""
+    """With few steps the closed form is a difference of nearly equal numbers."""
     steps, rho = np.asarray([1, 2, 7, 99, 101, 1500]), np.float64(np.float32(momentum))
     gradients = np.cumsum(np.cumsum(rho ** np.arange(max(steps))))  # weights in a step, summed over steps
     actual = jax.jit(effective_steps)(steps, np.float32(momentum))
-    np.testing.assert_allclose(actual, gradients[steps - 1], rtol=1e-4)
+    np.testing.assert_allclose(actual, gradients[steps - 1], rtol=1e-6)
 
 
 def test_worker_momentum_is_kept_between_rounds(ragged):

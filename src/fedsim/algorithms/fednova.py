@@ -10,8 +10,6 @@ import jax.numpy as jnp
 from fedsim.core.contracts import Algorithm, LocalResult, LocalTraining
 from fedsim.core.types import Array, PyTree, Scalar
 
-MAX_CLOSED = 0.99
-"""Momenta above this one lose digits in closed form."""
 NUM_TERMS = 10
 """The next term is below 1e-8 of the first."""
 
@@ -46,9 +44,8 @@ def effective_steps(num_steps: Array, momentum: Scalar | None) -> Array:
     if momentum is None:
         return steps
     closed = (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
-    # Near 1 the difference loses its digits; the same as a series: (rho - 1)^k times (num_steps + 1 over k + 2).
+    # Of few steps the difference loses its digits; as a series: (rho - 1)^k times (num_steps + 1 over k + 2).
     terms = [steps * (steps + 1) / 2]
     for k in range(1, NUM_TERMS):
         terms.append(terms[-1] * (momentum - 1) * (steps - k) / (k + 2))
-    is_small = (momentum > MAX_CLOSED) & ((1 - momentum) * steps < 1)
-    return jnp.where(is_small, sum(terms[::-1]), closed)
+    return jnp.where((1 - momentum) * steps < 1, sum(terms[::-1]), closed)

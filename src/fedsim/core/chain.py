@@ -15,6 +15,7 @@ from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
 
 Stage: TypeAlias = PreAggregator | Aggregator
 AGGREGATED = "a rule's (Aggregate, next state)"
+KEY_OF_WEIGHTS = 2**31  # beyond the keys of arrays or draws into which a rule may split its own
 
 
 class ChainKeys(NamedTuple):
@@ -23,7 +24,7 @@ class ChainKeys(NamedTuple):
     pre_aggregators: Array
     """[]; the pre-aggregators take `fold_in(0)`, `fold_in(1)` and so on."""
     rule: Array
-    """[] of the last rule; those that give weights take `fold_in(1)`, `fold_in(2)` and so on."""
+    """[] of the last rule; those that give weights take `fold_in(KEY_OF_WEIGHTS)`, the next number and so on."""
 
 
 class Chain(Aggregator):
@@ -68,7 +69,7 @@ def chain(*stages: Stage) -> Chain:
         root, current = report.measurements, report._replace(measurements=None)
         for stage in stages[:-1]:
             if isinstance(stage, Aggregator):
-                rule_key = jax.random.fold_in(keys.rule, len(results) + 1)
+                rule_key = jax.random.fold_in(keys.rule, KEY_OF_WEIGHTS + len(results))
                 results.append(run_rule(stage, state[len(results)], current, rule_key, root))
                 weights = results[-1][0].weights
                 valid = current.valid & (weights > 0)
