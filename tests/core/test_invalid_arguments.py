@@ -86,6 +86,8 @@ def test_what_is_no_task_rule_corruption_or_training_data_is_refused(dataset, da
         corrupt(fedsim.corruption.flipping(), dataset)
     with pytest.raises(AssertionError, match=message):
         make_simulation(dataset).init(key, dataset, fedsim.HParams())
+    with pytest.raises(AssertionError, match=r"^hparams must be a fedsim\.HParams, got float$"):
+        make_simulation(dataset).init(key, data, 0.1)
 
 
 @pytest.mark.parametrize(

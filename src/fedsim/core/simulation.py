@@ -283,6 +283,7 @@ class Simulation:
         return map_clients(measure, (clients,), self._width, self.cohort.axis)
 
     def _method(self, hparams: HParams, round: Array) -> Method:
+        require.instance(hparams, HParams, "hparams")
         method = self.method(hparams, round)
         check_method(method)
         return method
