@@ -30,8 +30,8 @@ from jax.sharding import PartitionSpec as P
 from workloads import Workload, hparams
 
 import fedsim
-from fedsim.core.contracts import Task
-from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, SimulationState, Variables
+from fedsim.core.client import loss_gradient
+from fedsim.core.types import ClientData, PyTree, RoundRecord
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.inputs import RunInputs, SharedInputs, cut_batches
 from fedsim.engine.layout import CLIENTS, RUNS, Layout
@@ -69,25 +69,6 @@ class Program:
     """Arguments, results (a donated argument and its result count once) and temporaries."""
 
 
-@dataclass(frozen=True)
-class Rounds:
-    """Rounds of a simulation as one compiled call, always from the same state, so that repetitions do the same work."""
-
-    program: Program
-    state: SimulationState
-    data: ClientData
-    hparams: HParams
-    sharding: NamedSharding | None  # None: a single device
-
-    def __call__(self, num_rounds: int) -> tuple[float, RoundRecord]:
-        """The seconds of `num_rounds` rounds, and their records."""
-        args = jax.block_until_ready((jax.tree.map(jnp.copy, self.state), self.data, self.hparams))
-        rounds = jax.device_put(jnp.int32(num_rounds), self.sharding)
-        started = time.perf_counter()
-        _, records = jax.block_until_ready(self.program.call(*args, rounds))
-        return time.perf_counter() - started, records
-
-
 def compile_program(fn: Callable[..., Any], *args: Any, donate: int | None = None) -> Program:
     """Compiles `fn` for `args` (arrays or their shapes); each call donates argument number `donate`."""
     started = time.perf_counter()
@@ -102,10 +83,11 @@ def compile_program(fn: Callable[..., Any], *args: Any, donate: int | None = Non
 
 def compile_rounds(
     simulation: fedsim.Simulation, data: ClientData, learning_rate: float, max_rounds: int = MAX_ROUNDS
-) -> Rounds:
+) -> tuple[Program, Callable[[int], tuple[float, RoundRecord]]]:
     """Compiles up to `max_rounds` rounds of `simulation` on `data` as one call, without the initial state.
 
-    With `cohort.axis` all devices share the cohorts.
+    Also returns a function of a number of rounds: their seconds and records, always from the same state, so that
+    repetitions do the same work. With `cohort.axis` all devices share the cohorts.
     """
     numbers = hparams(learning_rate)
     state = jax.jit(replace(simulation, cohort=replace(simulation.cohort, axis=None)).init)(
@@ -118,7 +100,16 @@ def compile_rounds(
         run = jax.shard_map(run, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
         sharding = NamedSharding(mesh, P())
     state, data, numbers, one = jax.device_put((state, data, numbers, jnp.int32(1)), sharding)
-    return Rounds(compile_program(run, state, data, numbers, one, donate=0), state, data, numbers, sharding)
+    program = compile_program(run, state, data, numbers, one, donate=0)
+
+    def call(num_rounds: int) -> tuple[float, RoundRecord]:
+        args = jax.block_until_ready((jax.tree.map(jnp.copy, state), data, numbers))
+        rounds = jax.device_put(jnp.int32(num_rounds), sharding)
+        started = time.perf_counter()
+        _, records = jax.block_until_ready(program.call(*args, rounds))
+        return time.perf_counter() - started, records
+
+    return program, call
 
 
 def compile_runs(functions: RunFunctions, inputs: RunInputs, shared: SharedInputs) -> Program:
@@ -159,22 +150,12 @@ def repetitions(seconds: float, min_seconds: float) -> int:
     return max(1, min(MAX_ROUNDS, math.ceil(min_seconds / seconds)))
 
 
-def enough_rounds(programs: Sequence[Rounds]) -> int:
-    """The number of rounds that take the fastest of `programs` `MIN_SECONDS`. Warms all of them up."""
-    fastest = min(program(1)[0] for program in programs)
+def enough_rounds(calls: Sequence[Callable[[int], tuple[float, RoundRecord]]]) -> int:
+    """The number of rounds that take the fastest of `calls` `MIN_SECONDS`. Warms all of them up."""
+    fastest = min(call(1)[0] for call in calls)
     if fastest < MIN_SECONDS / 10:
-        fastest = min(program(10)[0] for program in programs) / 10
+        fastest = min(call(10)[0] for call in calls) / 10
     return repetitions(fastest, MIN_SECONDS)
-
-
-def engine_settings(workload: Workload, widths: Sequence[int], micro_batches: Sequence[int]) -> list[tuple[int, int]]:
-    """All distinct pairs of clients in lockstep and examples at a time; 0 stands for the whole cohort or batch.
-
-    Widths are clipped to the cohort size; micro-batches of at least the batch size become 0.
-    """
-    clients = {min(width, workload.cohort_size) or workload.cohort_size: None for width in widths}
-    examples = {size if size < workload.batch_size else 0: None for size in micro_batches}
-    return [(width, size) for width in clients for size in examples]
 
 
 def time_rounds(
@@ -186,32 +167,28 @@ def time_rounds(
     """
     data = jax.tree.map(jnp.asarray, workload.dataset.train)
     max_rounds = num_rounds or MAX_ROUNDS
-    programs = [compile_rounds(simulation, data, workload.learning_rate, max_rounds) for simulation in simulations]
-    num_rounds = num_rounds or enough_rounds(programs)
-    client_ids = np.asarray(programs[0](num_rounds)[1].client_ids)[:num_rounds]
+    compiled = [compile_rounds(simulation, data, workload.learning_rate, max_rounds) for simulation in simulations]
+    programs, calls = zip(*compiled, strict=True)
+    num_rounds = num_rounds or enough_rounds(calls)
+    client_ids = np.asarray(calls[0](num_rounds)[1].client_ids)[:num_rounds]
     examples = int(workload.dataset.train.num_examples[client_ids].sum())
     training, loss = example_flops(workload)
-    calls = [lambda p=program: p(num_rounds)[0] for program in programs]
-    product, *timings = time_interleaved([large_product(), *calls], repeats)
+    timed = [lambda call=call: call(num_rounds)[0] for call in calls]
+    product, *timings = time_interleaved([large_product(), *timed], repeats)
     lines = []
-    for simulation, rounds, seconds in zip(simulations, programs, timings, strict=True):
+    for simulation, program, seconds in zip(simulations, programs, timings, strict=True):
         median = statistics.median(seconds)
         flops_a_second = examples * (workload.epochs * training + simulation.losses.recorded * loss) / median
         samples = {"samples_per_second": examples * workload.epochs / median}
-        line = speed(rounds.program, seconds, num_rounds) | samples | rate(flops_a_second, product)
-        lines.append(line | memory(rounds.program))
+        line = speed(program, seconds, num_rounds) | samples | rate(flops_a_second, product)
+        lines.append(line | memory(program))
     return lines
-
-
-def process_peak_bytes() -> int:
-    """Peak resident memory of this process on the host."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def memory(program: Program) -> dict[str, int]:
     """Memory of one program as its compiler reports it, and the peak of the whole process so far."""
-    result = {"program_bytes": program.program_bytes, "process_peak_bytes_so_far": process_peak_bytes()}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    result = {"program_bytes": program.program_bytes, "process_peak_bytes_so_far": peak}
     stats = jax.devices()[0].memory_stats() or {}
     if "peak_bytes_in_use" in stats:
         result["device_peak_bytes_so_far"] = stats["peak_bytes_in_use"]
@@ -255,17 +232,8 @@ def example_flops(workload: Workload) -> tuple[float, float]:
     batch = jnp.asarray(train.x[: workload.batch_size]), jnp.asarray(train.y[: workload.batch_size])
     size = len(batch[0])
     variables, mask = jax.eval_shape(task.init, jax.random.key(0)), jnp.ones(size, bool)
-    training = flops.count_flops(gradient(task), variables.params, *batch, mask, jax.random.key(0))
+    training = flops.count_flops(loss_gradient(task), *variables, *batch, mask, jax.random.key(0))
     return training / size, flops.count_flops(task.metrics, variables, *batch, mask) / size
-
-
-def gradient(task: Task) -> Callable[..., PyTree]:
-    """The gradient of the training loss of a `task` without statistics: (params, x, y, mask, key) -> like params."""
-
-    def loss(params: PyTree, *args: Array) -> Array:
-        return task.loss(Variables(params), *args)[0]
-
-    return jax.grad(loss)
 
 
 def line(out: Path | None, **measured: Any) -> None:

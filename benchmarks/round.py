@@ -10,6 +10,7 @@ Memory: `program_bytes` are one program's arguments, results and temporaries as 
 """
 
 import argparse
+from itertools import product
 
 import jax
 import measure
@@ -65,9 +66,10 @@ def main() -> None:
 
 def measure_workload(workload: Workload, options: argparse.Namespace) -> None:
     """Prints a line for each width and micro-batch."""
-    engine = measure.engine_settings(workload, options.widths, options.micro_batches)
+    clients = dict.fromkeys(min(width, workload.cohort_size) or workload.cohort_size for width in options.widths)
+    examples = dict.fromkeys(size if size < workload.batch_size else 0 for size in options.micro_batches)
     axes = [CLIENTS if which == "all" else None for which in options.devices]
-    settings = [(*widths, axis) for widths in engine for axis in axes]
+    settings = list(product(clients, examples, axes))
     rule = workloads.RULES[options.rule]
     simulations = [
         workload.simulation(width, micro_batch, rule, record_losses=options.rule == "arfl", axis=axis)

@@ -17,7 +17,6 @@ import math
 import statistics
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -124,17 +123,9 @@ def measure_rule(name: str, rows: Array, peer: Peer, options: argparse.Namespace
     # A pre-aggregator may overwrite the updates, here and in the peers.
     program = measure.compile_program(call, *args, donate=None if case.is_rule else len(args) - 1)
 
-    def once() -> tuple[float, Array]:
-        given = args if case.is_rule else jax.block_until_ready([*args[:-1], jax.tree.map(jnp.copy, args[-1])])
-        started = time.perf_counter()
-        result = jax.block_until_ready(program.call(*given))[0]
-        return time.perf_counter() - started, result
-
-    def time_fedsim(number: int) -> float:
-        return sum(once()[0] for _ in range(number)) / number
-
-    result = np.asarray(once()[1])
-
+    given = lambda: args if case.is_rule else jax.block_until_ready([*args[:-1], jax.tree.map(jnp.copy, args[-1])])
+    time_fedsim = lambda number: sum(measure.seconds_of(program, *given()) for _ in range(number)) / number
+    result = np.asarray(program.call(*given())[0])
     calls = {"fedsim": partial(time_fedsim, measure.repetitions(time_fedsim(1), MIN_SECONDS))}
     peers: dict[str, dict[str, Any]] = {}
     for library in options.peers:
@@ -208,10 +199,10 @@ def measure_rounds(options: argparse.Namespace) -> None:
         "trimmed_mean": workload.simulation(rule=trimmed_mean),
         "trimmed_mean, alie": workload.simulation(rule=trimmed_mean, attack=attacks.alie()),
     }
-    programs = [measure.compile_rounds(simulation, data, workload.learning_rate) for simulation in simulations.values()]
-    number = measure.enough_rounds(programs)
-    calls = [lambda program=program: program(number)[0] for program in programs]
-    timings = measure.time_interleaved(calls, options.repeats)
+    compiled = [measure.compile_rounds(simulation, data, workload.learning_rate) for simulation in simulations.values()]
+    programs, calls = zip(*compiled, strict=True)
+    number = measure.enough_rounds(calls)
+    timings = measure.time_interleaved([lambda call=call: call(number)[0] for call in calls], options.repeats)
     fedavg = statistics.median(timings[0])
     for name, program, seconds in zip(simulations, programs, timings, strict=True):
         measure.line(
@@ -220,7 +211,7 @@ def measure_rounds(options: argparse.Namespace) -> None:
             workload=workload.name,
             rule=name,
             threads=NUM_THREADS,
-            **measure.speed(program.program, seconds, number),
+            **measure.speed(program, seconds, number),
             ratio_to_fedavg=statistics.median(seconds) / fedavg,
         )
 

@@ -58,9 +58,9 @@ class Settings(NamedTuple):
 class Seconds(NamedTuple):
     """The time that one way took."""
 
-    total: float
-    steady: float
-    compiling: float
+    total_seconds: float
+    compile_seconds: float
+    steady_seconds: float
     layout: dict[str, int]  # of each process
 
 
@@ -150,7 +150,7 @@ def measure_workload(name: str, options: argparse.Namespace) -> None:
                     seconds[way].append(in_one_process(name, way, num_runs, options))
                 elif (repeat == 0 or num_runs <= MAX_REPEATED) and seconds_a_process * num_runs <= options.max_seconds:
                     seconds[way].append(in_processes(name, num_runs, options))
-                    seconds_a_process = seconds[way][-1].total / num_runs
+                    seconds_a_process = seconds[way][-1].total_seconds / num_runs
         medians = {way: _median(calls) if calls else None for way, calls in seconds.items()}
         for way in options.ways:
             _print(name, num_runs, way, medians, len(seconds[way]), options)
@@ -167,15 +167,10 @@ def _print(
     settings, median, together = SETTINGS[name], medians[way], medians.get("together")
     result: dict[str, Any] = {"not_measured": f"would have taken more than {options.max_seconds} s"}
     if median is not None:
-        result = {
-            "calls": num_calls,
-            "total_seconds": median.total,
-            "compile_seconds": median.compiling,
-            "steady_seconds": median.steady,
-            "layout": median.layout,
-        }
+        result = {"calls": num_calls, **median._asdict()}
         if together is not None:
-            result |= {"total_ratio": median.total / together.total, "steady_ratio": median.steady / together.steady}
+            result["total_ratio"] = median.total_seconds / together.total_seconds
+            result["steady_ratio"] = median.steady_seconds / together.steady_seconds
     if way == "processes":
         result["processes_at_a_time"] = min(options.at_a_time, num_runs)
     measure.line(
@@ -193,7 +188,7 @@ def in_one_process(name: str, way: str, num_runs: int, options: argparse.Namespa
     """All runs in one process."""
     started = time.perf_counter()
     compiling, running, layout = _result(_start(name, way, num_runs, 0, options))
-    return Seconds(time.perf_counter() - started, running, compiling, layout)
+    return Seconds(time.perf_counter() - started, compiling, running, layout)
 
 
 def in_processes(name: str, num_runs: int, options: argparse.Namespace) -> Seconds:
@@ -213,7 +208,7 @@ def in_processes(name: str, num_runs: int, options: argparse.Namespace) -> Secon
         time.sleep(0.005)
     total = time.perf_counter() - started
     compiling, running, layouts = zip(*results, strict=True)
-    return Seconds(total, sum(running) / len(places), statistics.median(compiling), layouts[0])
+    return Seconds(total, statistics.median(compiling), sum(running) / len(places), layouts[0])
 
 
 def _start(

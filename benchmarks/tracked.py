@@ -77,7 +77,7 @@ def test_round(benchmark, name):
     workload = ROUNDS[name]()
     data = jax.tree.map(jnp.asarray, workload.dataset.train)
     simulation = workload.simulation(width=1, micro_batch=8)
-    run = measure.compile_rounds(simulation, data, workload.learning_rate, max_rounds=1)
+    _, run = measure.compile_rounds(simulation, data, workload.learning_rate, max_rounds=1)
     benchmark.pedantic(run, args=(1,), rounds=12, warmup_rounds=2)
 
 

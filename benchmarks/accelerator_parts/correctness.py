@@ -13,13 +13,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import measure
 import numpy as np
 import workloads
 
 import fedsim
 from accelerator_parts import FORMS
 from fedsim import aggregators, attacks
+from fedsim.core.client import loss_gradient
 from fedsim.core.rewriting import for_backend
 from fedsim.core.types import PyTree
 from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN
@@ -102,9 +102,9 @@ def compare_gradient(network: str, tiny: bool) -> dict[str, Any]:
         task = for_backend(fedsim.classification(module, x[0]), backend)
         with jax.default_device(cpu):
             params = jax.jit(jax.vmap(task.init))(jax.random.split(jax.random.key(0), NUM_CLIENTS)).params
-        mapped = jax.vmap(measure.gradient(task), in_axes=(0, None, None, None, None))
+        mapped = jax.vmap(loss_gradient(task), in_axes=(0, None, None, None, None, None))
         mask = np.ones(batch_size, bool)
-        return _flatten(_run_on(mapped, device, precision, params, x, y, mask, jax.random.key(0)), NUM_CLIENTS)
+        return _flatten(_run_on(mapped, device, precision, params, (), x, y, mask, jax.random.key(0)), NUM_CLIENTS)
 
     expected = gradients("cpu", cpu, "highest")
     length = np.linalg.norm(expected, axis=1)

@@ -56,17 +56,6 @@ class Clients(NamedTuple):
         return jnp.sum(jnp.where(self.participating, self.shares * jnp.maximum(x - self.losses, 0.0), 0.0))
 
 
-class SortedClients(NamedTuple):
-    """The participating clients in ascending order of loss, then zeros."""
-
-    losses: Array
-    """[N]."""
-    cumulative_shares: Array
-    """[N] Q_k."""
-    gaps: Array
-    """[N] gap_k."""
-
-
 Selection: TypeAlias = tuple[Array, Array, Array, Array]
 """Of the p clients with a positive weight: p []; Q_p [], 1 if p is 0; a reference [], a loss that none of them exceeds,
 at most the threshold; and the sum [] of their q_i (reference - L_i)."""
@@ -78,15 +67,15 @@ def _make_clients(losses: Array, num_examples: Array) -> Clients:
     return Clients(losses, jnp.isfinite(losses) & (num_examples > 0), shares)
 
 
-def _sort_clients(clients: Clients) -> SortedClients:
-    """Sorts `clients` by their losses."""
+def _sort_clients(clients: Clients) -> tuple[Array, Array, Array]:
+    """The losses [N] of the participating clients in ascending order, then zeros; their Q_k [N] and gap_k [N]."""
     losses, participating, shares = clients
     order = jnp.argsort(jnp.where(participating, losses, jnp.inf))
     sorted_losses = jnp.where(participating[order], losses[order], 0.0)
     cumulative_shares = jnp.cumsum(jnp.where(participating, shares, 0.0)[order])
     steps = jnp.diff(sorted_losses, prepend=sorted_losses[:1])
     gaps = jnp.cumsum(jnp.roll(cumulative_shares, 1) * steps)
-    return SortedClients(sorted_losses, cumulative_shares, gaps)
+    return sorted_losses, cumulative_shares, gaps
 
 
 def arfl_weights(losses: Array, num_examples: Array, lam: Scalar) -> ArflWeights:
@@ -115,11 +104,11 @@ def arfl_weights(losses: Array, num_examples: Array, lam: Scalar) -> ArflWeights
 
 
 def _select_by_sorting(clients: Clients, lam: Scalar) -> Selection:
-    ordered = _sort_clients(clients)
-    p = jnp.sum((jnp.arange(ordered.losses.size) < jnp.sum(clients.participating)) & (ordered.gaps < lam))
+    losses, cumulative_shares, gaps = _sort_clients(clients)
+    p = jnp.sum((jnp.arange(losses.size) < jnp.sum(clients.participating)) & (gaps < lam))
     last = jnp.maximum(p - 1, 0)
-    share_p = jnp.where(p > 0, ordered.cumulative_shares[last], 1.0)
-    return p, share_p, ordered.losses[last], ordered.gaps[last]
+    share_p = jnp.where(p > 0, cumulative_shares[last], 1.0)
+    return p, share_p, losses[last], gaps[last]
 
 
 def _select_by_elimination(clients: Clients, lam: Scalar) -> Selection:
@@ -157,7 +146,8 @@ def lam_for_clients(losses: Array, num_examples: Array, target: Scalar) -> Array
     p = jnp.clip(jnp.floor(jnp.asarray(target, jnp.float32)).astype(jnp.int32), 1, losses.size)
     clients = _make_clients(losses, num_examples)
     if losses.size <= MAX_SORTED:
-        gap = _sort_clients(clients).gaps[jnp.minimum(p, losses.size - 1)]
+        _, _, gaps = _sort_clients(clients)
+        gap = gaps[jnp.minimum(p, losses.size - 1)]
     else:  # integers are sorted several times as fast as floats
         keys = ASCENDING.to_keys(jnp.where(clients.participating, losses, jnp.inf))
         next_loss = ASCENDING.to_values(jnp.sort(keys)[jnp.minimum(p, losses.size - 1)])

@@ -63,13 +63,8 @@ class Method(NamedTuple):
 def check_method(method: Any) -> None:
     """Raises `AssertionError` if a `MethodFunction` has returned no `Method`, or one with parts of a wrong type."""
     require.instance(method, Method, "method: the result")
-    for name, part, expected in (
-        ("aggregator", method.aggregator, Aggregator),
-        ("client_optimizer", method.client_optimizer, ClientOptimizer),
-        ("algorithm", method.algorithm, Algorithm),
-        ("attack", method.attack, Attack),
-        ("server_optimizer", method.server_optimizer, optax.GradientTransformation),
-    ):
+    kinds = Aggregator, ClientOptimizer, Algorithm, Attack, optax.GradientTransformation  # of the fields
+    for name, part, expected in zip(Method._fields, method, kinds, strict=True):
         is_bare = expected is ClientOptimizer and isinstance(part, optax.GradientTransformation)
         remedy = "; use fedsim.ClientOptimizer(transformation, learning_rate)" if is_bare else ""
         require.instance(part, expected, f"method: {name}", remedy)
