@@ -14,7 +14,8 @@ from types import FrameType
 
 INTERRUPTED = 130  # exit code
 RETRY_SECONDS = 0.02
-_message = "fedsim: interrupted"
+message = "fedsim: interrupted"
+"""What Ctrl-C prints. Commands set it."""
 _raises = False
 
 
@@ -22,17 +23,6 @@ def install_handler() -> None:
     """Ends the process at Ctrl-C, unless it ignores Ctrl-C, as background jobs of a shell do."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
-
-
-def set_message(message: str) -> None:
-    """Sets the message that Ctrl-C prints from now on."""
-    global _message
-    _message = message
-
-
-def message() -> str:
-    """The message that Ctrl-C prints."""
-    return _message
 
 
 @contextlib.contextmanager
@@ -71,5 +61,5 @@ def _stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
     with contextlib.suppress(Exception):  # a stream that is being written to
         sys.stdout.flush()
-    os.write(sys.stderr.fileno(), f"{_message}\n".encode())
+    os.write(sys.stderr.fileno(), f"{message}\n".encode())
     os._exit(INTERRUPTED)

@@ -93,7 +93,9 @@ def check_roles(key, before, after, dataset):
 
 @pytest.mark.parametrize("key", FIXED)
 def test_a_key_reaches_what_its_role_says(key):
-    is_natural = any(condition.name == "has_natural_clients" and condition.value for condition in FIXED[key].only_if)
+    is_natural = any(
+        (condition.name, condition.is_negated) == ("data.partition", False) for condition in FIXED[key].only_if
+    )
     is_natural |= key == "data.test_fraction"
     needed = {"adapter.rank": 1} if key.startswith("adapter.") and key != "adapter.rank" else {}
     before, after = changed((NATURAL if is_natural else BASE) | needed, key)

@@ -8,7 +8,7 @@ import pytest
 from fedsim.config.clients import assumed_f
 from fedsim.config.toml import parse
 from fedsim.datasets.raw import RawDataset
-from fedsim.datasets.subsets import hold_out_root, hold_out_validation
+from fedsim.datasets.subsets import hold_out
 from fedsim.engine import make_plan, run_plan
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
@@ -97,18 +97,18 @@ def test_natural_clients_keep_an_example_each():
     owners = np.arange(40) % 10
     raw = RawDataset("made", x, owners, x[:3], owners[:3], 10, "vector", client_ids=owners)
     for seed in range(20):
-        rest, kept = hold_out_validation(raw, 0.7, np.random.default_rng(seed), is_natural=True)
+        rest, kept = hold_out(raw, "validation_fraction", 0.7, np.random.default_rng(seed), is_natural=True)
         assert len(kept.y) == 28
         assert set(rest.client_ids) == set(raw.client_ids)
         assert rows_of(np.concatenate([rest.x, kept.x]), np.concatenate([rest.y, kept.y])) == rows_of(raw.x, raw.y)
-        rest, _ = hold_out_root(raw, 30, np.random.default_rng(seed), is_natural=True)
+        rest, _ = hold_out(raw, "root_examples", 30, np.random.default_rng(seed), is_natural=True)
         assert set(rest.client_ids) == set(raw.client_ids)
     with pytest.raises(DataError, match=r"^data.root_examples: must be at most 30 .*got 31"):
-        hold_out_root(raw, 31, np.random.default_rng(0), is_natural=True)
+        hold_out(raw, "root_examples", 31, np.random.default_rng(0), is_natural=True)
     with pytest.raises(DataError, match=r"^data.validation_fraction: .*1 to 30 .*got 0.9"):
-        hold_out_validation(raw, 0.9, np.random.default_rng(0), is_natural=True)
+        hold_out(raw, "validation_fraction", 0.9, np.random.default_rng(0), is_natural=True)
     with pytest.raises(DataError, match=r"^data.validation_fraction: .*got 0.01"):
-        hold_out_validation(raw, 0.01, np.random.default_rng(0), is_natural=False)
+        hold_out(raw, "validation_fraction", 0.01, np.random.default_rng(0), is_natural=False)
 
 
 def test_rounds_with_more_corrupted_clients_than_f(plan, folder):

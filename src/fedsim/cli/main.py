@@ -35,7 +35,7 @@ RENAMED = {("init", "--data"): "--data-path", ("report", "--select-per"): "--cho
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit code: 0, 2 after errors that users can fix, 130 after Ctrl-C."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    interrupts.set_message("fedsim: interrupted")
+    interrupts.message = "fedsim: interrupted"
     try:
         return _dispatch(arguments)
     except BrokenPipeError:  # the reader, such as `head`, has exited
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"fedsim: error: {error}; change or unset this environment variable of JAX", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(interrupts.message(), file=sys.stderr)
+        print(interrupts.message, file=sys.stderr)
         return interrupts.INTERRUPTED
 
 

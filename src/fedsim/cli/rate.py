@@ -114,7 +114,7 @@ def _run(experiment: "Experiment", folder: "RunFolder", options: argparse.Namesp
     plan = prepare(experiment)
     _warn(plan, experiment)
     command = "the same command without --force" if options.force else "the same command"
-    interrupts.set_message(f"fedsim: interrupted; {folder.path} is incomplete, {command} resumes it")
+    interrupts.message = f"fedsim: interrupted; {folder.path} is incomplete, {command} resumes it"
     with interrupts.raised(), show_progress(folder.path, plan.runs) as bar:
         run_plan(plan, folder.path, [bar], force=options.force, allow_mismatch=options.allow_mismatch)
 

@@ -193,10 +193,10 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[st
         return
     trackers = make_trackers(path, options.log)
     command = "the same command without --force" if options.force else "the same command"
-    interrupts.set_message(f"fedsim: interrupted; {path} is incomplete, {command} resumes it")
+    interrupts.message = f"fedsim: interrupted; {path} is incomplete, {command} resumes it"
     with interrupts.raised(), show_progress(path, plan.runs) as bar:
         folder = run_plan(plan, path, [*trackers, bar], **run_options)
-    interrupts.set_message(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them")
+    interrupts.message = f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them"
     results = report.load(folder)
     written = report.write(results, folder)
     claims, problems = report.claims_tables(results)

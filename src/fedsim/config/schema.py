@@ -1,6 +1,6 @@
 """The configuration of a run, what it implies, and which of its keys have an effect only under a condition."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -17,13 +17,11 @@ class Config:
     """One run."""
 
     name: Annotated[
-        Annotated[
-            str,
-            Meta(
-                pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$",
-                description="of up to 100 letters, digits, _, . and -, not starting with . or -",
-            ),
-        ],
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$",
+            description="of up to 100 letters, digits, _, . and -, not starting with . or -",
+        ),
         Role.RECORD,
         "name, from which the run folder is named",
     ] = "fedsim"
@@ -53,11 +51,6 @@ class Config:
         return {key.rpartition(".")[2]: value for key, value in self.settings if key.rpartition(".")[0] == name}
 
     @property
-    def has_adapters(self) -> bool:
-        """Whether adapters are trained in place of the model."""
-        return self.adapter.rank is not None
-
-    @property
     def has_low_rank(self) -> bool:
         """Whether layers have adapters; at rank 0 only whole arrays are trained."""
         return bool(self.adapter.rank)
@@ -66,11 +59,6 @@ class Config:
     def has_corrupted(self) -> bool:
         """Whether any clients are corrupted."""
         return bool(self.corruption.clients) or self.corruption.fraction > 0
-
-    @property
-    def has_natural_clients(self) -> bool:
-        """Whether the data determine the clients."""
-        return self.data.partition == "natural"
 
     @property
     def has_malicious_set(self) -> bool:
@@ -116,18 +104,18 @@ CORRUPTION = OnlyIf("has_corruption", reason=NO_CORRUPTION)
 NOT_MALICIOUS = "no participating client is malicious: set attack.fraction, or corruption.fraction without exclude"
 ATTACK = OnlyIf("has_attack", reason="there is no attack: set attack.kind")
 FRACTION = OnlyIf("corruption.clients", (), "corruption.clients replaces it"), CORRUPTION
-ADAPTERS = (OnlyIf("has_adapters", reason="the model is trained itself: set adapter.rank"),)
+ADAPTERS = (OnlyIf("adapter.rank", None, "the model is trained itself: set adapter.rank", is_negated=True),)
 LOW_RANK = (OnlyIf("has_low_rank", reason="no layer has an adapter: set adapter.rank"),)
-NATURAL = (OnlyIf("has_natural_clients", True, 'data.partition is not "natural": leave it out', is_error=True),)
-SUBSAMPLE = (OnlyIf("has_natural_clients", False, 'data.partition is "natural": use data.max_examples', is_error=True),)
+NATURAL = OnlyIf("data.partition", "natural", 'data.partition is not "natural": leave it out', is_error=True)
+SUBSAMPLE = replace(NATURAL, reason='data.partition is "natural": use data.max_examples', is_negated=True)
 ONLY_IF = {
-    "data.num_clients": (OnlyIf("has_natural_clients", False, "the data set has its own clients"),),
-    "data.sample_fraction": NATURAL,
-    "data.sample_clients": NATURAL,
-    "data.max_examples": NATURAL,
-    "data.max_test_examples": NATURAL,
-    "data.num_train": SUBSAMPLE,
-    "data.num_test": SUBSAMPLE,
+    "data.num_clients": (OnlyIf("data.partition", "natural", "the data set has its own clients", is_negated=True),),
+    "data.sample_fraction": (NATURAL,),
+    "data.sample_clients": (NATURAL,),
+    "data.max_examples": (NATURAL,),
+    "data.max_test_examples": (NATURAL,),
+    "data.num_train": (SUBSAMPLE,),
+    "data.num_test": (SUBSAMPLE,),
     "corruption.kind": (OnlyIf("has_corrupted", reason="no clients are corrupted: set corruption.fraction"),),
     "corruption.fraction": FRACTION,
     "corruption.rounding": FRACTION,

@@ -60,55 +60,27 @@ def _draw(y: np.ndarray, num_classes: int, decay: float, rng: np.random.Generato
     return np.sort(np.concatenate([part[: floor_fraction(len(part), decay**k)] for k, part in enumerate(members)]))
 
 
-def hold_out_root(
-    raw: RawDataset, num_examples: int, rng: np.random.Generator, is_natural: bool
+def hold_out(
+    raw: RawDataset, key: str, amount: float, rng: np.random.Generator, is_natural: bool
 ) -> tuple[RawDataset, Examples | None]:
-    """`raw` without `num_examples` random training examples, and those examples, or None if `num_examples` is 0.
+    """`raw` without random training examples, and those examples, or None if `amount` is 0.
 
-    With `is_natural`, every natural client keeps at least one. Raises `DataError` if that leaves too few examples.
+    `amount` is their number for the key root_examples, their share for validation_fraction. With `is_natural`, every
+    natural client keeps at least one. Raises `DataError` if that leaves too few examples, or if a share of the examples
+    rounds to 0.
     """
-    if num_examples == 0:
+    if amount == 0:
         return raw, None
-    order, largest = _order(raw, rng, is_natural)
-    if num_examples > largest:
-        raise DataError(
-            f"data.root_examples: must be at most {largest} of the {len(order)} training examples of {raw.name}, "
-            f"got {num_examples}"
-        )
-    return _hold_out(raw, num_examples, order)
-
-
-def hold_out_validation(
-    raw: RawDataset, fraction: float, rng: np.random.Generator, is_natural: bool
-) -> tuple[RawDataset, Examples | None]:
-    """`raw` without a random `fraction` of its training examples, and those examples, or None if `fraction` is 0.
-
-    With `is_natural`, every natural client keeps at least one. Raises `DataError` if that leaves too few examples, or
-    if `fraction` of the examples rounds to 0.
-    """
-    if fraction == 0:
-        return raw, None
-    order, largest = _order(raw, rng, is_natural)
-    num_examples = round(share_of(len(order), fraction))
+    order, largest = rng.permutation(len(raw.y)), len(raw.y) - 1
+    if is_natural and raw.client_ids is not None:  # the last of each client are kept
+        last = len(order) - 1 - np.unique(raw.client_ids[order[::-1]], return_index=True)[1]
+        order, largest = np.concatenate([np.delete(order, last), order[last]]), len(order) - len(last)
+    num_examples, limit, got = int(amount), f"be at most {largest}", f"{amount}"
+    if key == "validation_fraction":
+        num_examples = round(share_of(len(order), amount))
+        limit, got = f"hold out 1 to {largest}", f"{amount:g}, which is {num_examples}"
     if not 0 < num_examples <= largest:
-        raise DataError(
-            f"data.validation_fraction: must hold out 1 to {largest} of the {len(order)} training examples of "
-            f"{raw.name}, got {fraction:g}, which is {num_examples}"
-        )
-    return _hold_out(raw, num_examples, order)
-
-
-def _order(raw: RawDataset, rng: np.random.Generator, is_natural: bool) -> tuple[np.ndarray, int]:
-    """A random order [M] of the training examples, and how many of the first ones may be held out."""
-    order = rng.permutation(len(raw.y))
-    if not is_natural or raw.client_ids is None:
-        return order, len(order) - 1
-    last = len(order) - 1 - np.unique(raw.client_ids[order[::-1]], return_index=True)[1]
-    return np.concatenate([np.delete(order, last), order[last]]), len(order) - len(last)  # the last of each client
-
-
-def _hold_out(raw: RawDataset, num_examples: int, order: np.ndarray) -> tuple[RawDataset, Examples]:
-    """`raw` without the first `num_examples` training examples of `order` [M], and these."""
+        raise DataError(f"data.{key}: must {limit} of the {len(order)} training examples of {raw.name}, got {got}")
     held_out, rest = np.sort(order[:num_examples]), np.sort(order[num_examples:])
     y: Any = convert(raw.y[held_out], np.int32 if raw.num_classes else np.float32)
     x: Any = raw.x[held_out]

@@ -15,7 +15,7 @@ from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_notes
 from fedsim.datasets.partition import describe_natural_clients
 from fedsim.datasets.scales import scale_notes
-from fedsim.datasets.subsets import deduplicate, hold_out_root, hold_out_validation, make_long_tail
+from fedsim.datasets.subsets import deduplicate, hold_out, make_long_tail
 from fedsim.engine import build, factories
 
 
@@ -26,7 +26,7 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     """
     data, split = config.data, int(config.data.seed)  # a number in every run
     rng = lambda stream: np.random.default_rng([split, stream])  # a stream of its own for each step
-    is_natural = config.has_natural_clients
+    is_natural = data.partition == "natural"
     load = lambda: factories.build(config, "data.name", data.name, split)
     raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)
     notes = [*sampling.division_notes(raw, data)]
@@ -34,8 +34,8 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     raw = make_long_tail(raw, data.long_tail, rng(5)) if data.long_tail < 1 else raw
     sample = sampling.sample_clients if is_natural and raw.client_ids is not None else sampling.subsample
     raw = sample(raw, data, rng(2))
-    raw, root = hold_out_root(raw, data.root_examples, rng(3), is_natural)
-    raw, validation = hold_out_validation(raw, data.validation_fraction, rng(4), is_natural)
+    raw, root = hold_out(raw, "root_examples", data.root_examples, rng(3), is_natural)
+    raw, validation = hold_out(raw, "validation_fraction", data.validation_fraction, rng(4), is_natural)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng(1))
     about = describe_natural_clients(raw) if is_natural else (None, (), data.num_clients)
     dataset = make_federated_dataset(raw, partition, *about)
