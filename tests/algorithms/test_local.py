@@ -194,7 +194,7 @@ def test_client_optimizers_step_along_clipped_gradients(name, step, settings, ra
     values = {"client.optimizer": name, "client.clip": CLIP, "client.learning_rate": RATE}
     values |= {f"{section}.{setting}": value for setting, value in settings.items()}
     (config,) = parse("", values, folder=tmp_path).runs()
-    optimizer = {"client_optimizer": build.client_optimizer(config)}
+    optimizer = {"client_optimizer": lambda hparams: build.client_optimizer(config, hparams)}
     p, state, records = simulate(ragged, RAGGED, build.hparams(config), cohort_size=4, **optimizer)
     reference = Reference(ragged, RAGGED)
 

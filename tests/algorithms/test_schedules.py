@@ -78,7 +78,7 @@ def test_a_configuration_sets_both_schedules():
     exponential.decay = 0.5
     """
     (run,) = parse(text).runs()
-    rates = build.schedule(run)(build.hparams(run), jnp.int32(6))
+    rates = build.schedule(run, build.hparams(run), jnp.int32(6))
     assert float(rates.learning_rate) == pytest.approx(0.2)  # half of half a cosine
     assert float(rates.server_learning_rate) == pytest.approx(2 * 0.5**6)
     assert rates._replace(learning_rate=0.4, server_learning_rate=2.0) == build.hparams(run)

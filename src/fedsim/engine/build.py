@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import jax
 import optax
@@ -42,36 +43,26 @@ def task(config: Config, dataset: FederatedDataset, backend: str | None = None) 
     return plain if change is None else change(plain, dataset.spec)
 
 
-def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
-    """A function of (hparams, rounds completed []) that returns `hparams` with the learning rates of the next round."""
+def schedule(config: Config, hparams: HParams, round: Array) -> HParams:
+    """`hparams` with the learning rates of the round after `round` [] completed ones, inside the trace."""
 
-    def make(key: str, name: str) -> Callable[[HParams, Scalar, Array], Scalar]:
+    def rate_of(key: str, name: str, learning_rate: Scalar) -> Scalar:
         rounds = (config.server.num_rounds,) if takes_rounds(factories.find(key, name)) else ()
-        build_schedule = factories.build_traced(config, key, name)
+        rate: Scalar = factories.build_traced(config, key, name, hparams, *rounds)(learning_rate, round)
+        require.shape(rate, (), f"the rate of {key}")
+        return rate
 
-        def rate_of(hparams: HParams, learning_rate: Scalar, round: Array) -> Scalar:
-            rate: Scalar = build_schedule(hparams, *rounds)(learning_rate, round)
-            require.shape(rate, (), f"the rate of {key}")
-            return rate
-
-        return rate_of
-
-    client, server = make("client.schedule", config.client.schedule), make("server.schedule", config.server.schedule)
-
-    def scheduled(hparams: HParams, round: Array) -> HParams:
-        return hparams._replace(
-            learning_rate=client(hparams, hparams.learning_rate, round),
-            server_learning_rate=server(hparams, hparams.server_learning_rate, round),
-        )
-
-    return scheduled
+    return hparams._replace(
+        learning_rate=rate_of("client.schedule", config.client.schedule, hparams.learning_rate),
+        server_learning_rate=rate_of("server.schedule", config.server.schedule, hparams.server_learning_rate),
+    )
 
 
 def server(config: Config) -> Callable[[HParams], Chain]:
     """Builds the chain of the run's weighting, pre-aggregators and rule, inside the trace."""
-    server = config.server
+    server, key = config.server, "server.pre_aggregators"
     stages = [_build_rule(config, "server.weighting", server.weighting)] if server.weighting else []
-    stages += [factories.build_traced(config, "server.pre_aggregators", name) for name in server.pre_aggregators]
+    stages += [partial(factories.build_traced, config, key, name) for name in server.pre_aggregators]
     rule = _build_rule(config, "server.aggregator", server.aggregator)
     last = (lambda hparams: layerwise(rule(hparams))) if server.layerwise else rule
     return lambda hparams: chain(*(make(hparams) for make in [*stages, last]))
@@ -86,44 +77,38 @@ def trace_server(config: Config, dataset: FederatedDataset) -> RuleTrace:
 
 def attack(config: Config) -> Callable[[HParams], Attack]:
     """Builds the run's attack, inside the trace."""
-    return factories.build_traced(config, "attack.kind", config.attack.kind)
+    return partial(factories.build_traced, config, "attack.kind", config.attack.kind)
 
 
-def client_optimizer(config: Config) -> Callable[[HParams], ClientOptimizer]:
-    """Builds the optimizer of local training, inside the trace."""
-    name, clip = config.client.optimizer, config.client.clip
+def client_optimizer(config: Config, hparams: HParams) -> ClientOptimizer:
+    """The optimizer of local training, inside the trace."""
+    name, clip, rate = config.client.optimizer, config.client.clip, hparams.learning_rate
     if name == "sgd":
-        return lambda hparams: client_sgd(hparams, clip)
-    make = factories.build_traced(config, "client.optimizer", name)
+        return client_sgd(hparams, clip)
     clipping = [] if clip is None else [optax.clip(clip)]
-
-    def make_optimizer(hparams: HParams) -> ClientOptimizer:
-        rate = hparams.learning_rate
-        return ClientOptimizer(optax.chain(*clipping, make(hparams, rate)), rate)
-
-    return make_optimizer
+    optimizer = factories.build_traced(config, "client.optimizer", name, hparams, rate)
+    return ClientOptimizer(optax.chain(*clipping, optimizer), rate)
 
 
 def has_own_models(config: Config) -> bool:
     """Whether the run's clients have models of their own: those of the algorithm, or the model after local steps."""
-    algorithm: Algorithm = factories.build_traced(config, "client.algorithm", config.client.algorithm)(hparams(config))
+    algorithm: Algorithm = factories.build_traced(config, "client.algorithm", config.client.algorithm, hparams(config))
     return bool(config.record.local_steps) or algorithm.personal is not None
 
 
 def method(config: Config) -> MethodFunction:
     """Training, attack and aggregation of a round."""
-    make_server, make_attack, local_optimizer = server(config), attack(config), client_optimizer(config)
-    algorithm = factories.build_traced(config, "client.algorithm", config.client.algorithm)
-    optimizer, scheduled = factories.build_traced(config, "server.optimizer", config.server.optimizer), schedule(config)
+    make_server, make_attack, build_traced = server(config), attack(config), partial(factories.build_traced, config)
 
     def make(hparams: HParams, round: Array) -> Method:
-        hparams = scheduled(hparams, round)
+        hparams = schedule(config, hparams, round)
+        rate = hparams.server_learning_rate
         return Method(
             aggregator=make_server(hparams),
-            client_optimizer=local_optimizer(hparams),
-            algorithm=algorithm(hparams),
+            client_optimizer=client_optimizer(config, hparams),
+            algorithm=build_traced("client.algorithm", config.client.algorithm, hparams),
             attack=make_attack(hparams),
-            server_optimizer=optimizer(hparams, hparams.server_learning_rate),
+            server_optimizer=build_traced("server.optimizer", config.server.optimizer, hparams, rate),
         )
 
     return make
@@ -131,7 +116,6 @@ def method(config: Config) -> MethodFunction:
 
 def _build_rule(config: Config, key: str, name: str) -> Callable[[HParams], Aggregator]:
     """Builds the rule, whose `ValueError`s at tracing become `ConfigError`s with the key; those of plug-ins stay."""
-    make = factories.build_traced(config, key, name)
 
     @contextmanager
     def errors() -> Iterator[None]:
@@ -141,7 +125,7 @@ def _build_rule(config: Config, key: str, name: str) -> Callable[[HParams], Aggr
             raise ConfigError(f"{key}: {name}: {error}") from error
 
     def make_rule(hparams: HParams) -> Aggregator:
-        rule: Aggregator = make(hparams)
+        rule: Aggregator = factories.build_traced(config, key, name, hparams)
         return rule if ":" in name else rule._replace(init=errors()(rule.init), aggregate=errors()(rule.aggregate))
 
     return make_rule

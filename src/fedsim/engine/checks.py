@@ -20,7 +20,7 @@ from fedsim.core.types import FederatedDataset
 from fedsim.datasets.portions import value_range
 from fedsim.engine import build, factories, memory
 from fedsim.engine.layout import Layout
-from fedsim.engine.model import cached_by_program, check_targets, model_shapes, num_outputs, num_params
+from fedsim.engine.model import cached_by_program, check_targets, model_shapes, num_params
 from fedsim.engine.padding import FORWARD_SHARE
 from fedsim.engine.plugin_checks import check_plugins
 from fedsim.errors import ConfigError
@@ -176,12 +176,6 @@ def check_model(config: Config, dataset: FederatedDataset, available: int) -> No
     if not needed:
         raise ConfigError(f"model.name: {config.model.name} has no parameters, so nothing is trained")
     check_targets(config, dataset)
-    outputs = num_outputs(config, dataset)
-    if dataset.num_classes and outputs is not None and outputs < dataset.num_classes:
-        raise ConfigError(
-            f"model.name: {config.model.name} must have at least {dataset.num_classes} outputs, one for each class of "
-            f"{dataset.name}, got {outputs}; its argument spec has the number of classes"
-        )
     if needed > available:
         raise ConfigError(
             f"model.name: {config.model.name} has {num_params(config, dataset):,} parameters, "

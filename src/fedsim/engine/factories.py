@@ -2,7 +2,7 @@
 
 import traceback
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -105,18 +105,13 @@ def _require_kind(factory: Factory, component: Any) -> Any:
     return component
 
 
-def build_traced(config: Config, key: str, name: str) -> Callable[..., Any]:
-    """A function of `HParams` and more arguments that calls the factory inside a trace, with traced settings."""
+def build_traced(config: Config, key: str, name: str, hparams: HParams, *arguments: Any) -> Any:
+    """As `build`, inside a trace, where traced settings are those of `hparams`; errors stay as they are."""
     factory = find(key, name)
-    settings, data = settings_for(config, factory), traced_settings(config)
-    traced = {name: f"{factory.section}.{name}" for name in settings if f"{factory.section}.{name}" in data}
-    static = {name: value for name, value in settings.items() if name not in traced}
-
-    def make(hparams: HParams, *arguments: Any) -> Any:
-        numbers = {name: hparams.settings[key] for name, key in traced.items()}
-        return _require_kind(factory, factory.make(*arguments, **static, **numbers))
-
-    return make
+    settings, traced = settings_for(config, factory), traced_settings(config)
+    keys = {setting: f"{factory.section}.{setting}" for setting in settings}
+    numbers = {setting: hparams.settings[full] for setting, full in keys.items() if full in traced}
+    return _require_kind(factory, factory.make(*arguments, **settings | numbers))
 
 
 def plugins(configs: Iterable[Config]) -> frozenset[Factory]:

@@ -212,14 +212,8 @@ def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Me
         return None
     types = (jax.sharding.AxisType.Auto,) * 2
     devices, number = jax.devices() if devices is None else devices, math.prod(shape)
-    if jax.process_count() > 1 and number < len(devices):
-        chosen = np.reshape(_first_of_each_process(devices, number), shape)
+    if jax.process_count() > 1 and number < len(devices):  # the first ones of each process, equally many
+        by_process = np.reshape(sorted(devices, key=lambda device: device.process_index), (jax.process_count(), -1))
+        chosen = by_process[:, : number // jax.process_count()].reshape(shape)
         return Mesh(chosen, (RUNS, CLIENTS), axis_types=types)
     return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=devices[:number])
-
-
-def _first_of_each_process(devices: Sequence[jax.Device], number: int) -> list[jax.Device]:
-    """The first devices of each process, equally many, `number` in all."""
-    share = number // jax.process_count()
-    by_process = [[d for d in devices if d.process_index == process] for process in range(jax.process_count())]
-    return [device for local_devices in by_process for device in local_devices[:share]]

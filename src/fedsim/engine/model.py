@@ -132,7 +132,7 @@ def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
 
 @cached_by_program()
 def check_targets(config: Config, dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if the model's outputs do not fit the shape of the data set's labels."""
+    """Raises `ConfigError` if the model's outputs do not fit the data set's labels: their shape, or their classes."""
     model, model_task = model_shapes(config, dataset), make_task(config, dataset)
     x, y = (jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in (dataset.train.x, dataset.train.y))
     try:
@@ -146,13 +146,12 @@ def check_targets(config: Config, dataset: FederatedDataset) -> None:
         if ":" in config.model.name:
             raise
         raise ConfigError(f"model.name: {config.model.name} does not fit {dataset.name}: {error}") from None
-
-
-@cached_by_program()
-def num_outputs(config: Config, dataset: FederatedDataset) -> int | None:
-    """Number of classes that the run's model distinguishes; None if it is unknown."""
-    num_classes = make_task(config, dataset).num_classes
-    return None if num_classes is None else num_classes()
+    outputs = None if model_task.num_classes is None else model_task.num_classes()
+    if dataset.num_classes and outputs is not None and outputs < dataset.num_classes:
+        raise ConfigError(
+            f"model.name: {config.model.name} must have at least {dataset.num_classes} outputs, one for each class of "
+            f"{dataset.name}, got {outputs}; its argument spec has the number of classes"
+        )
 
 
 def num_params(config: Config, dataset: FederatedDataset) -> int:

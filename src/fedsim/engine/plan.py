@@ -138,7 +138,7 @@ def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, mac
     """
     if config.engine.micro_batch == "auto" and jax.tree.leaves(model_shapes(config, dataset).statistics):
         config = replace(config, engine=replace(config.engine, micro_batch=config.client.batch_size))
-    optimizer = build.client_optimizer(config)(build.hparams(config)).transformation
+    optimizer = build.client_optimizer(config, build.hparams(config)).transformation
     task = build.task(config, dataset, machine.backend)
     step_bytes = partial(memory.step_bytes, task, dataset, optimizer=optimizer)
     num_examples = np.asarray(dataset.train.num_examples)

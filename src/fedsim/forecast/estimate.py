@@ -36,7 +36,7 @@ def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: La
         train = buffer_shapes(train, 2 * layout.buffer_examples)  # one is in use, the other is filled
     arrays = jax.tree.leaves((train, tests, dataset.root, dataset.validation, task.frozen))
     examples = layout.micro_batch or config.client.batch_size
-    optimizer = build.client_optimizer(config)(build.hparams(config)).transformation
+    optimizer = build.client_optimizer(config, build.hparams(config)).transformation
     steps = memory.step_bytes(task, dataset, examples, optimizer) * layout.num_models
     return layout.num_devices * (memory.tree_bytes(arrays) + steps) + sum(
         memory.run_bytes(configs, dataset, layout.buffer_examples > 0)

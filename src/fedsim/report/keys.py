@@ -1,6 +1,7 @@
 """What the keys of runs are part of: the rule, the scenario, or the draw; and which of them vary."""
 
 from collections.abc import Hashable, Iterable, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -84,7 +85,7 @@ def _components(runs: Sequence[Run]) -> set[tuple[str, str]]:
 
 def data_set(run: Run) -> str:
     """The name of the run's data set; for data from tensorflow-datasets or from a path, the name there."""
-    if is_in_memory(run):
+    if run.get("arrays.path") == "":  # given as arrays, which no key describes
         return "data in memory"
     name = str(run["data.name"])
     if name == "tfds":
@@ -100,19 +101,8 @@ def data_keys(run: Run) -> tuple[tuple[str, Hashable], ...]:
 
 def planned(experiment: "Experiment", stored: Iterable[StoredRun]) -> list[Config]:
     """The runs of an experiment; clients that it lists by name have their numbers in the data of the stored runs."""
-    names: dict[Hashable, tuple[str, ...]] = {}
-
-    def client_names(config: Config) -> tuple[str, ...] | None:
-        if not names:
-            names.update({data_keys(run.keys): run.group.record.client_names for run in stored})
-        return names.get(data_keys(configuration(flatten(config))))
-
-    return experiment.runs(client_names)
-
-
-def is_in_memory(run: Run) -> bool:
-    """Whether the run's data were given as arrays, which no key describes."""
-    return run.get("arrays.path") == ""
+    names = cache(lambda: {data_keys(run.keys): run.group.record.client_names for run in stored})
+    return experiment.runs(lambda config: names().get(data_keys(configuration(flatten(config)))))
 
 
 def swept_values(runs: Sequence[Run]) -> list[SweptValues]:

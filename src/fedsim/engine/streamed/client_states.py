@@ -26,32 +26,21 @@ class ClientStates:
 
     def start(self, initial: PyTree) -> None:
         """All clients get the `initial` [B, U, ...] states, which are all equal. Zeros take no space."""
-
-        def fill(states: np.ndarray, initial: np.ndarray) -> None:
-            if initial[:, 0].any():
-                states[:] = initial[:, :1]
-
-        jax.tree.map(fill, self._states, initial)
+        for states, rows in zip(*map(jax.tree.leaves, (self._states, initial)), strict=True):
+            if rows[:, 0].any():
+                states[:] = rows[:, :1]
 
     def load(self, client_ids: Sequence[np.ndarray]) -> PyTree:
         """The states [B, U, ...] of `client_ids`, with zeros after them."""
-
-        def gather(shape: jax.ShapeDtypeStruct, states: np.ndarray) -> np.ndarray:
-            rows = np.zeros(shape.shape, shape.dtype)
-            for ids, of_device, kept in _by_device(client_ids, rows, states):
-                of_device[:, : len(ids)] = kept[:, ids]
-            return rows
-
-        return jax.tree.map(gather, self._shapes, self._states)
+        states = jax.tree.map(lambda a: np.zeros(a.shape, a.dtype), self._shapes)
+        for ids, of_device, kept in _by_device(client_ids, states, self._states):
+            of_device[:, : len(ids)] = kept[:, ids]
+        return states
 
     def store(self, client_ids: Sequence[np.ndarray], states: PyTree) -> None:
         """Keeps the states [B, U, ...] of `client_ids`, which have trained."""
-
-        def scatter(states: np.ndarray, rows: np.ndarray) -> None:
-            for ids, of_device, kept in _by_device(client_ids, rows, states):
-                kept[:, ids] = of_device[:, : len(ids)]
-
-        jax.tree.map(scatter, self._states, states)
+        for ids, of_device, kept in _by_device(client_ids, states, self._states):
+            kept[:, ids] = of_device[:, : len(ids)]
         self._has_trained[np.concatenate(client_ids)] = True
 
     def save(self) -> PyTree:
@@ -65,13 +54,11 @@ class ClientStates:
     def restore(self, client_ids: np.ndarray, saved: PyTree) -> None:
         """The inverse of `save`, for the `client_ids` [T] that had trained."""
         self._has_trained[client_ids] = True
-
-        def put(states: np.ndarray, saved: np.ndarray) -> None:
-            states[:, self._has_trained] = saved
-
-        jax.tree.map(put, self._states, saved)
+        for states, rows in zip(*map(jax.tree.leaves, (self._states, saved)), strict=True):
+            states[:, self._has_trained] = rows
 
 
-def _by_device(client_ids: Sequence[np.ndarray], *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """The ids of each device, and views of its runs in `arrays` [B, ...]."""
-    return zip(client_ids, *(np.split(a, len(client_ids)) for a in arrays), strict=True)
+def _by_device(client_ids: Sequence[np.ndarray], *trees: PyTree) -> Iterator[tuple[np.ndarray, ...]]:
+    """The ids of each device, and views of its runs in an array [B, ...] of each of `trees`, array by array."""
+    for arrays in zip(*map(jax.tree.leaves, trees), strict=True):
+        yield from zip(client_ids, *(np.split(a, len(client_ids)) for a in arrays), strict=True)

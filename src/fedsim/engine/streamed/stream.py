@@ -57,7 +57,7 @@ class ClientStream:
         configs, dataset, layout, max_rounds = group.configs, group.dataset, group.layout, group.max_rounds
         simulation = build.simulation(configs[0], dataset, layout)
         self._configs, self._layout, self._max_rounds, self._by_run = configs, layout, max_rounds, by_run
-        self._spec, self._shared, self._batches = dataset.spec, shared, batches
+        self._spec, self.num_clients, self._shared, self._batches = dataset.spec, dataset.num_clients, shared, batches
         data, changed = dataset.train, changed_fields(configs)
         self.labels = corrupt_labels(configs, data, dataset.spec) if "y" in changed else None
         """The labels [M] of each run, on the host; None if none are corrupted."""
@@ -75,11 +75,6 @@ class ClientStream:
             return jax.vmap(draw, out_axes=1)(runs)
 
         self._draw_cohorts = draw_cohorts
-
-    @property
-    def num_clients(self) -> int:
-        """N."""
-        return len(self._sizes)
 
     def clients_before(self, batch: int, round_: int) -> np.ndarray:
         """The clients, in ascending order, that train in any run of a batch before `round_` rounds are completed."""
