@@ -30,9 +30,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import fedsim
-from fedsim.config import toml
 from fedsim.core.types import Examples
-from fedsim.engine import compiling, make_plan, run_plan
+from fedsim.engine import compiling
 from fedsim.engine.compiling import clear_programs
 from fedsim.engine.group_inputs import Inputs
 from fedsim.runs.callbacks import Callback
@@ -167,11 +166,6 @@ class Seen(Callback):
 
     def on_end(self):
         self.calls.append("end")
-
-
-def run_toml(text: str, path: Path, *callbacks, **options) -> RunFolder:
-    """The run folder of the experiment in TOML `text`."""
-    return run_plan(make_plan(toml.parse(text)), path, callbacks, **options)
 
 
 def watch_tracing(patch: pytest.MonkeyPatch) -> list[Inputs]:

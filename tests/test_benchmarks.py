@@ -40,9 +40,11 @@ KEYS = {
 }
 
 
-def run(script, *arguments):
+def run(script, *arguments, returncode=0, env=None):
     command = [sys.executable, FOLDER / f"{script}.py", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == returncode, done.stdout + done.stderr
+    return done
 
 
 @pytest.fixture
@@ -71,8 +73,7 @@ def test_help():
 def test_round(tmp_path):
     out = tmp_path / "lines.jsonl"
     options = "--workloads W3 --widths 2 K --micro-batches 0 --devices one --rounds 2 --repeats 1"
-    done = run("round", *options.split(), "--out", str(out))
-    assert done.returncode == 0, done.stderr
+    run("round", *options.split(), "--out", str(out))
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["width"] for line in lines] == [2, 20]
     for line in lines:
@@ -84,8 +85,7 @@ def test_round(tmp_path):
 def test_rules(tmp_path):
     out = tmp_path / "lines.jsonl"
     options = "--rules median nnm --clients 7 --sizes 50 --repeats 1 --peers"
-    done = run("rules", *options.split(), "--out", str(out))
-    assert done.returncode == 0, done.stderr
+    run("rules", *options.split(), "--out", str(out))
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(line["rule"], line["clients"], line["size"], line["num_byzantine"]) for line in lines] == [
         ("median", 7, 50, 1),
@@ -99,15 +99,12 @@ def test_the_parts_of_planning_are_timed(tmp_path):
     path = tmp_path / "small.toml"
     path.write_text("data = {num_train = 60, num_test = 30}\nserver = {cohort_size = 2, num_rounds = 1}\n")
     done = run("sweep", "--plan", str(path))
-    assert done.returncode == 0, done.stderr
     assert [*json.loads(done.stdout)["seconds"]] == ["runs", "plan", "families", "folder", "inputs"]
 
 
 def test_data_set_that_is_not_prepared(tmp_path):
     environment = os.environ | {"FEDSIM_DATA_DIR": str(tmp_path), "FEDSIM_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, FOLDER / "peers" / "compare.py", "--workloads", "W5", "--envs", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 2
+    done = run("peers/compare", "--workloads", "W5", "--envs", tmp_path, returncode=2, env=environment)
     assert done.stderr.startswith("W5: shakespeare is not prepared in ")
     assert done.stderr.endswith("; run `fedsim data prepare shakespeare`\n")
     assert not any(tmp_path.iterdir())  # no environment of a peer either
@@ -146,10 +143,8 @@ CHECK, SWEEP = "check round arfl", "sweep W3, 4 runs in lockstep"
 
 def test_the_accelerator_benchmark_measures_and_resumes(tmp_path):
     out = tmp_path / "report.json"
-    done = run("accelerator", "--tiny", "--out", str(out), "--only", CHECK)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run("accelerator", "--tiny", "--out", str(out), "--only", CHECK)
     done = run("accelerator", "--tiny", "--out", str(out), "--only", CHECK, SWEEP)
-    assert done.returncode == 0, done.stdout + done.stderr
     assert f"{CHECK}: measured before" in done.stdout
 
     report = json.loads(out.read_text())
@@ -166,21 +161,14 @@ def test_the_accelerator_benchmark_measures_and_resumes(tmp_path):
 
 
 def test_it_needs_an_accelerator(tmp_path):
-    done = subprocess.run(
-        [sys.executable, FOLDER / "accelerator.py", "--out", tmp_path / "report.json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"JAX_PLATFORMS": "cpu", "PATH": ""},
-    )
-    assert done.returncode == 2
+    environment = {"JAX_PLATFORMS": "cpu", "PATH": ""}
+    done = run("accelerator", "--out", tmp_path / "report.json", returncode=2, env=environment)
     assert "--tiny" in done.stderr
 
 
 def test_results_of_another_device_are_kept(tmp_path):
     out = tmp_path / "report.json"
     out.write_text(json.dumps({"device": "NVIDIA H100", "results": {}}))
-    done = run("accelerator", "--tiny", "--out", str(out), "--only", CHECK)
-    assert done.returncode == 1
+    done = run("accelerator", "--tiny", "--out", str(out), "--only", CHECK, returncode=1)
     assert "device" in done.stderr
     assert json.loads(out.read_text())["device"] == "NVIDIA H100"

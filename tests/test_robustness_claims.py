@@ -2,17 +2,15 @@
 
 import re
 from collections import Counter
-from functools import cache
 
 import numpy as np
 
 from fedsim import report
 from fedsim.report.claims import format_mean
 from tests.conftest import load_script
-from tests.docs.pages import ROOT, text_of
+from tests.docs.pages import text_of
+from tests.paper.test_results import MAKE
 
-MAKE = load_script(ROOT / "docs" / "results" / "make.py")
-MAKE.load = cache(MAKE.load)
 CLAIMS = load_script(MAKE.ROBUSTNESS / "claims.py")
 
 

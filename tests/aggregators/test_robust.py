@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim.aggregators import bulyan, centered_clipping, dnc, krum, mda, norm_clipping, smea
+from fedsim.aggregators import bulyan, centered_clipping, dnc, flame, krum, mda, norm_clipping, smea
 from fedsim.core.types import CohortReport, Variables
 from fedsim.errors import ConfigError
 
@@ -116,13 +116,14 @@ def test_a_radius_that_is_0_in_float32_is_refused(setting):
 
 
 def test_noise_has_the_configured_standard_deviation():
-    report = report_of(np.zeros((3, 40_000)))
-    update, _, _ = result(norm_clipping(noise_std=0.3), report)
-    other, _, _ = result(norm_clipping(noise_std=0.3), report, key=jax.random.key(1))
-    assert update.std() == pytest.approx(0.3, rel=0.03)  # 8 standard errors
-    assert abs(np.corrcoef(update, other)[0, 1]) < 0.03
-    no_valid_clients, _, _ = result(norm_clipping(noise_std=0.3), report_of(np.zeros((3, 6)), np.zeros(3, bool)))
-    assert not no_valid_clients.any()
+    """FLAME's is in units of the median norm."""
+    x = np.tile(updates_of(0, 1, 40_000), (3, 1))
+    for rule in norm_clipping(threshold=1e3, noise_std=0.3), flame(noise=0.3 / np.linalg.norm(x[0])):
+        noise, other = (result(rule, report_of(x), key=jax.random.key(seed))[0] - x[0] for seed in range(2))
+        assert noise.std() == pytest.approx(0.3, rel=0.03)  # 8 standard errors
+        assert abs(np.corrcoef(noise, other)[0, 1]) < 0.03
+        no_valid_clients, _, _ = result(rule, report_of(np.zeros((3, 6)), np.zeros(3, bool)))
+        assert not no_valid_clients.any()
 
 
 @pytest.mark.parametrize("num_iters", [1, 3])

@@ -17,7 +17,7 @@ from fedsim.engine import make_plan, run_plan
 from fedsim.errors import RunFolderError
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.groups import Record
-from tests.cli.test_main import SMALL
+from tests.cli.test_main import SMALL, run_error
 from tests.conftest import Stop
 from tests.report import synthetic
 
@@ -68,8 +68,7 @@ def test_show_names_the_best_rule_of_the_hardest_scenario_without_failed_runs(tm
 
 def test_report_of_a_folder_of_another_user(folders, monkeypatch, capsys):
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
-    path = str(next(path.parent for path in folders.glob("*/groups")))
-    assert main(["report", path]) == 0
+    assert main(["report", str(folders / "first")]) == 0
     shown = capsys.readouterr()
     assert "Test accuracy" in shown.out
     assert "nothing was written; --out DIR writes the files of this report" in shown.err
@@ -78,9 +77,8 @@ def test_report_of_a_folder_of_another_user(folders, monkeypatch, capsys):
 @pytest.mark.parametrize("option", ["--confirm", "--baseline", "--preset"])
 def test_an_empty_option_is_not_left_out(option, folders, capsys):
     """As of a shell variable that is not set."""
-    path = str(next(path.parent for path in folders.glob("*/groups")))
-    assert main(["report", path, option, "", "--paired"]) == 2
-    assert capsys.readouterr().err.startswith(f"fedsim: error: {option}: ")
+    error = run_error(["report", str(folders / "first"), option, "", "--paired"], capsys)
+    assert error.startswith(f"fedsim: error: {option}: ")
 
 
 def test_show_starts_without_jax(folders):
@@ -163,8 +161,7 @@ def test_show_says_what_settings_lack(tmp_path, capsys):
 def test_show_without_a_run_folder(name, message, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
-    assert main(["show", name]) == 2
-    assert capsys.readouterr().err == f"fedsim: error: {message}\n"
+    assert run_error(["show", name], capsys) == f"fedsim: error: {message}\n"
 
 
 def test_diff(folders, monkeypatch, capsys):

@@ -22,10 +22,6 @@ H = HParams(learning_rate=0.2, settings={"arfl.lam": 1.0})
 ROUNDS = 4
 
 
-def with_lam(lam) -> HParams:
-    return H._replace(settings={"arfl.lam": lam})
-
-
 def begin(simulation: Simulation, data):
     return jax.jit(simulation.init)(KEY, data, H)
 
@@ -46,18 +42,12 @@ def fedavg(hparams) -> Aggregator:
 def train_arfl(dataset, data):
     """ARFL with a given lambda."""
     simulation = make_simulation(dataset)
-    return jax.jit(lambda lam: train(simulation, data, with_lam(lam)))
+    return jax.jit(lambda lam: train(simulation, data, H._replace(settings={"arfl.lam": lam})))
 
 
 @pytest.fixture(scope="module")
 def reference(train_arfl):
     return train_arfl(1.0)
-
-
-@pytest.fixture(scope="module")
-def average(dataset, data):
-    """FedAvg."""
-    return jax.jit(lambda: train(make_simulation(dataset, fedavg), data))()
 
 
 def test_nothing_is_transferred_between_rounds(dataset, data):
@@ -140,31 +130,22 @@ def test_a_loss_or_an_update_alone_makes_a_client_invalid(dataset, data):
 
 
 def test_an_attack_sees_the_aggregation_of_its_round(dataset, data):
-    """The aggregate of the honest report that the attack computes is the update of the model."""
+    """Of the true report it is the update of the model, and of one with NaN what the server would make of that."""
 
-    def watch(state, round_, key):
-        return round_.report.updates, round_.aggregate(round_.report).update
+    def watch(state, context, key):
+        lost = lambda u: jnp.where(expand_like(context.malicious, u), jnp.nan, u)
+        report = context.report._replace(updates=jax.tree.map(lost, context.report.updates))
+        return context.report.updates, [context.aggregate(sent).update for sent in (context.report, report)]
 
-    attack = Attack(init=lambda variables, num_examples: jax.tree.map(jnp.zeros_like, variables), forge_updates=watch)
-    simulation = make_simulation(dataset, rule_named("cfl"), attack=lambda hparams: attack)
+    init = lambda variables, num_examples: [jax.tree.map(jnp.zeros_like, variables)] * 2
+    simulation = make_simulation(dataset, rule_named("cfl"), attack=lambda hparams: Attack(init, forge_updates=watch))
+    data = data._replace(corrupted=data.corrupted.at[:4].set(True))  # some of each cohort of five, but not all
     before = begin(simulation, data)
     after, _ = jax.jit(simulation.round)(before, data, H)
     moved = jax.tree.map(jnp.subtract, after.variables, before.variables)
     assert float(jnp.abs(moved.params["Dense_0"]["kernel"]).max()) > 0.01
-    chex.assert_trees_all_close(after.attack, moved, rtol=1e-4, atol=1e-6)
-
-
-def test_an_attack_sees_what_the_server_would_make_of_nan(dataset, data):
-    def watch(state, context, key):
-        lost = lambda u: jnp.where(expand_like(context.malicious, u), jnp.nan, u)
-        report = context.report._replace(updates=jax.tree.map(lost, context.report.updates))
-        return context.report.updates, context.aggregate(report).update
-
-    attack = Attack(init=lambda variables, num_examples: jax.tree.map(jnp.zeros_like, variables), forge_updates=watch)
-    marked = data._replace(corrupted=data.corrupted.at[0].set(True))
-    simulation = make_simulation(dataset, fedavg, cohort_size=len(COUNTS), attack=lambda hparams: attack)
-    after, _ = jax.jit(simulation.round)(begin(simulation, marked), marked, H)
-    chex.assert_tree_all_finite(after.attack)
+    chex.assert_trees_all_close(after.attack[0], moved, rtol=1e-4, atol=1e-6)
+    chex.assert_tree_all_finite(after.attack[1])
 
 
 @pytest.mark.parametrize("factor", [1000, -1000])
@@ -178,9 +159,10 @@ def test_the_server_weighs_by_forged_numbers_of_examples(factor, dataset, data):
     assert weight == pytest.approx(reported / (reported + sum(COUNTS[1:])))
 
 
-def test_rules_see_the_same_cohorts_and_initial_model(average, reference):
-    chex.assert_trees_all_equal(average[1].client_ids, reference[1].client_ids)
-    chex.assert_trees_all_close(average[1].losses[0], reference[1].losses[0], rtol=1e-5)
+def test_rules_see_the_same_cohorts_and_initial_model(dataset, data, reference):
+    _, records = jax.jit(lambda: train(make_simulation(dataset, fedavg), data))()
+    chex.assert_trees_all_equal(records.client_ids, reference[1].client_ids)
+    chex.assert_trees_all_close(records.losses[0], reference[1].losses[0], rtol=1e-5)
 
 
 def test_local_training_does_not_depend_on_the_rest_of_the_cohort(dataset, data):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,17 +14,10 @@ from fedsim.core.evaluate import accuracy_percentiles, evaluate, evaluate_client
 from fedsim.core.task import shift_flip
 from fedsim.engine import build
 from fedsim.engine.data import load_dataset
+from fedsim.models import MLP
 from tests.conftest import Linear
 
 SIZE = 20  # a tenth of it is 2
-
-
-@pytest.fixture(scope="module")
-def augmented():
-    """300 copies of one image with distinct pixels, and their augmentations."""
-    image = np.arange(SIZE * SIZE * 2, dtype=np.int32).reshape(SIZE, SIZE, 2)
-    x = jnp.asarray(np.broadcast_to(image, (300, SIZE, SIZE, 2)))
-    return image, np.asarray(jax.jit(shift_flip)(jax.random.key(1), x))
 
 
 def shifted(image, dy, dx, flip):
@@ -35,8 +27,11 @@ def shifted(image, dy, dx, flip):
     return moved[:, ::-1] if flip else moved
 
 
-def test_augmentation_is_every_shift_up_to_a_tenth_and_every_flip(augmented):
-    image, outputs = augmented
+def test_augmentation_is_every_shift_up_to_a_tenth_and_every_flip():
+    """Of 300 copies of one image with distinct pixels."""
+    image = np.arange(SIZE * SIZE * 2, dtype=np.int32).reshape(SIZE, SIZE, 2)
+    x = jnp.asarray(np.broadcast_to(image, (300, SIZE, SIZE, 2)))
+    outputs = np.asarray(jax.jit(shift_flip)(jax.random.key(1), x))
     expected = {
         shifted(image, dy, dx, flip).tobytes(): (dy, dx, flip)
         for dy in range(-2, 3)
@@ -51,13 +46,7 @@ def test_augmentation_is_every_shift_up_to_a_tenth_and_every_flip(augmented):
 def test_augmentation_is_for_training_only():
     x = np.random.default_rng(0).integers(0, 256, (8, 12, 12, 1), dtype=np.uint8)
     y, mask = np.arange(8) % 3, np.ones(8, bool)
-
-    class Flat(Linear):
-        @nn.compact
-        def __call__(self, x):
-            return nn.Dense(3)(x.reshape(x.shape[0], -1))
-
-    plain, augmenting = fedsim.classification(Flat(), x[0]), fedsim.classification(Flat(), x[0], shift_flip)
+    plain, augmenting = (fedsim.classification(MLP(3, ()), x[0], augment) for augment in (None, shift_flip))
     variables = plain.init(jax.random.key(0))
     assert plain.metrics(variables, x, y, mask) == augmenting.metrics(variables, x, y, mask)
     loss = lambda task, seed: float(task.loss(variables, x, y, mask, jax.random.key(seed))[0])

@@ -7,9 +7,10 @@ import pytest
 
 import fedsim
 from fedsim import DataSpec
+from fedsim.config.toml import parse
 from fedsim.corruption import backdoor
+from fedsim.engine import make_plan, run_plan
 from fedsim.testing.tiny import join_clients
-from tests.conftest import run_toml
 
 KEY = jax.random.key(3)
 SPEC = DataSpec("image", 4, (5, 6, 2), "uint8")
@@ -113,7 +114,7 @@ corruption.kind = ["noisy", "targeted"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return run_toml(TINY, tmp_path_factory.mktemp("runs") / "backdoors")
+    return run_plan(make_plan(parse(TINY)), tmp_path_factory.mktemp("runs") / "backdoors")
 
 
 @pytest.mark.parametrize(("run", "target", "source"), [(0, 0, None), (1, 7, None), (3, 2, 0)])
@@ -122,7 +123,7 @@ def test_success_is_the_fraction_of_other_images_classified_as_the_target(run, t
 
     Of targeted label noise, that of the clean images of the source class.
     """
-    data = fedsim.engine.make_plan(fedsim.config.toml.parse(TINY)).datasets.popitem()[1]
+    data = make_plan(parse(TINY)).datasets.popitem()[1]
     model, num_successes, num_others = folder.runs()[run].read_model(), 0, 0
     for image, label in zip(data.x_test, data.y_test, strict=True):
         if label == target or source not in (None, label):

@@ -138,18 +138,12 @@ def test_a_note_says_that_some_of_several_corruptions_are_not_used():
     assert plan.notes == ("corruption.kind: shuffling+noisy has more kinds than there are corrupted clients (1)",)
 
 
-def make_image_data(x):
-    """Two clients with 200 images each."""
-    zeros = np.zeros(400, int)
-    return fedsim.from_arrays(x, zeros, np.repeat([0, 1], 200), x[:3], zeros[:3], num_classes=2).train
-
-
 @pytest.mark.parametrize("std", [0.7, 0.2])
 def test_noisy_images_are_rescaled_client_by_client(std):
     rng = np.random.default_rng(0)
     x = np.full((400, 8, 8, 1), 128, np.uint8)
     x[200:] = rng.integers(0, 256, (200, 8, 8, 1))
-    data = make_image_data(x)
+    data = join_clients(x, np.zeros(400, int), [200, 200])
     settings = {} if std == 0.7 else {"std": std}  # 0.7 is the paper's, and the default
     noisy = np.asarray(corrupt("noisy", KEY, data, 2, spec=IMAGES, **settings).x)
     assert noisy.dtype == np.uint8
@@ -166,7 +160,7 @@ def test_without_noise_images_are_only_rescaled():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (400, 8, 8, 1)).astype(np.uint8)
     x[200:] = 50 + x[200:] // 5  # 50 to 101
-    data = make_image_data(x)
+    data = join_clients(x, np.zeros(400, int), [200, 200])
     after = np.asarray(corrupt("noisy", KEY, data, 2, spec=IMAGES, std=0.0).x)
     np.testing.assert_array_equal(after[:200], x[:200])
     np.testing.assert_allclose(after[200:], (x[200:] - 50.0) * 5, atol=0.501)

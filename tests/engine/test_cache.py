@@ -17,20 +17,11 @@ print(jax.config.values["jax_compilation_cache_dir"], jax.config.values["jax_com
 """
 
 
-def shown(**environment):
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW],
-        env={"PATH": "/usr/bin:/bin", "JAX_PLATFORMS": "cpu"} | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.split()
-
-
 @pytest.mark.slow
 def test_programs_are_kept_in_a_bounded_folder(tmp_path):
-    place, size = shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
+    environment = {"PATH": "/usr/bin:/bin", "JAX_PLATFORMS": "cpu", "FEDSIM_CACHE_DIR": str(tmp_path)}
+    environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    place, size = subprocess.check_output([sys.executable, "-c", SHOW], env=environment, text=True).split()
     assert place.startswith(str(tmp_path / "programs" / "cpu-"))
     assert int(size) == devices.MAX_CACHE_BYTES
     assert list((tmp_path / "programs").glob("cpu-*/*-cache"))

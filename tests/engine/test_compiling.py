@@ -60,12 +60,8 @@ def _losses(folder, **changes):
     return result.rounds["test_loss"].to_list()
 
 
-@pytest.fixture
-def lowered(monkeypatch):
-    return watch_tracing(monkeypatch)
-
-
-def test_a_later_run_with_an_equal_program_does_not_compile(lowered, tmp_path):
+def test_a_later_run_with_an_equal_program_does_not_compile(monkeypatch, tmp_path):
+    lowered = watch_tracing(monkeypatch)
     first = _losses(tmp_path)
     changes = {"seed": 3, "data__seed": 1, "corruption__fraction": 0.25, "client__learning_rate": 0.5}
     second = _losses(tmp_path, **changes)
@@ -83,8 +79,9 @@ def test_settings_of_jax_may_change_a_program(plan, tiny_programs):
         assert trace(inputs) is not programs
 
 
-def test_a_program_with_a_plugin_is_not_kept(lowered, tmp_path, monkeypatch):
+def test_a_program_with_a_plugin_is_not_kept(tmp_path, monkeypatch):
     """It may depend on more than its code, such as a variable of a module that is changed in a notebook."""
+    lowered = watch_tracing(monkeypatch)
     (tmp_path / "sizes.py").write_text("HIDDEN = 4\n")
     code = "import sizes\nfrom fedsim.models import MLP\ndef net(spec): return MLP(spec.num_classes, (sizes.HIDDEN,))\n"
     (tmp_path / "model.py").write_text(code)

@@ -34,25 +34,15 @@ CONFIG = SMALL.replace('"fedavg"', '"rule.py:clipped"').replace("run_width = 1",
 SWEEP = "[[sweep]]\nclipped.most = [0.3, 0.5, 1.0]"
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    """The configuration, with its rule next to it."""
-    path = tmp_path_factory.mktemp("own") / "c.toml"
-    path.write_text(CONFIG + SWEEP)
-    path.with_name("rule.py").write_text(RULE)
-    return path
-
-
-@pytest.fixture(scope="module")
-def folder(config, tmp_path_factory):
+def test_info_is_what_the_rule_shows_round_by_round(tmp_path, tmp_path_factory):
+    """Beside the weights that the table of clients has. The rule is next to the configuration, in another folder."""
+    config = tmp_path_factory.mktemp("own") / "c.toml"
+    config.write_text(CONFIG + SWEEP)
+    config.with_name("rule.py").write_text(RULE)
     plan = make_plan(read(config))
     assert len(plan.groups) == 1
     assert str(plan.groups[0]) == "clipped, 3 runs"
-    return run_plan(plan, tmp_path_factory.mktemp("runs") / "own")
-
-
-def test_info_is_what_the_rule_shows_round_by_round(folder):
-    """Beside the weights that the table of clients has."""
+    folder = run_plan(plan, tmp_path / "own")
     info = folder.read("info").to_dicts()
     assert [(row["run"], row["round"], row["name"]) for row in info] == [
         (run, round_, name) for run in range(3) for round_ in range(1, 7) for name in ("largest", "most", "rounds")

@@ -129,20 +129,15 @@ def test_what_is_no_run_folder_is_not_touched(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def write_legacy(source: RunFolder, path) -> RunFolder:
-    """The runs of a folder as fedsim 0.3 wrote them."""
+def test_folders_of_fedsim_0_3_are_read_and_not_resumed(kept, tmp_path):
+    path = tmp_path / "old"
     path.mkdir()
-    tables = {kind: source.read(kind) for kind in ("rounds", "clients", "info")}
-    for kind, table in tables.items():
-        table.write_parquet(path / f"{kind}.parquet")
-    runs = [run.keys for run in source.runs()]
+    for kind in ("rounds", "clients", "info"):
+        kept.read(kind).write_parquet(path / f"{kind}.parquet")
+    runs = [run.keys for run in kept.runs()]
     manifest = {"status": "complete", "config": "seed = 1", "runs": runs, "versions": {}, "device": None}
     (path / legacy.MANIFEST).write_text(json.dumps(manifest))
-    return RunFolder(path)
-
-
-def test_folders_of_fedsim_0_3_are_read_and_not_resumed(kept, tmp_path):
-    old = write_legacy(kept, tmp_path / "old")
+    old = RunFolder(path)
     for kind in ("rounds", "clients", "info"):
         assert_frame_equal(old.read(kind), kept.read(kind), check_exact=True)
     assert [(run.keys, run.is_complete) for run in old.runs()] == [(run.keys, True) for run in kept.runs()]

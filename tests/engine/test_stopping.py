@@ -38,10 +38,6 @@ def plan_of(patience=PATIENCE, **changes):
     return make_plan(fedsim.load(TABLES, server__patience=patience, **changes))
 
 
-def last_rounds(folder: RunFolder, seed: int) -> int:
-    return folder.read("rounds").filter(pl.col("seed") == seed)["round"].max()
-
-
 def stop_round(values: list[float], patience: int) -> int:
     """The evaluation after which a run is stopped, counted by hand."""
     for last in range(len(values)):
@@ -52,17 +48,12 @@ def stop_round(values: list[float], patience: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> RunFolder:
-    return run_plan(plan_of(0), tmp_path_factory.mktemp("runs") / "whole")
-
-
-@pytest.fixture(scope="module")
 def stopped(tmp_path_factory) -> RunFolder:
     return run_plan(plan_of(), tmp_path_factory.mktemp("runs") / "stopped")
 
 
-def test_rows_end_where_the_patience_does(whole, stopped):
-    ends = []
+def test_rows_end_where_the_patience_does(stopped, tmp_path):
+    ends, whole = [], run_plan(plan_of(0), tmp_path / "whole")
     for seed in range(3):
         rows, all_rows = (
             folder.read("rounds").filter(pl.col("seed") == seed).drop("run") for folder in (stopped, whole)
@@ -113,7 +104,7 @@ def test_reports_hold_the_last_row(stopped):
         "Stopped early, after 3 to 10 rounds: 3 runs, whose last numbers count for later rounds.",
     )
     for run in range(3):
-        rows, end = table.filter(pl.col("run") == run), last_rounds(stopped, run)
+        rows, end = table.filter(pl.col("run") == run), stopped.read("rounds").filter(seed=run)["round"].max()
         assert rows.filter(pl.col("round") >= end)["test_loss"].n_unique() == 1
 
 

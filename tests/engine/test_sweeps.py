@@ -42,18 +42,14 @@ attack.kind = "sign_flip"
 """
 
 
-@pytest.fixture
-def traced(monkeypatch):
-    return watch_tracing(monkeypatch)
-
-
 def num_runs(traced):
     """How many runs are in lockstep in each program, in order."""
     return [len(inputs.shapes.runs.key) for inputs in traced]
 
 
-def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(traced, tmp_path):
+def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(monkeypatch, tmp_path):
     """Settings of a rule, an algorithm, an attack and an optimizer, in lockstep and one after another."""
+    traced = watch_tracing(monkeypatch)
     text = TINY.replace("fedavg", "cfl") + FIXED
     text += "".join(f"[[sweep]]\n{key} = {values}\n" for key, values in SWEPT.items())
     together, alone = (
@@ -117,8 +113,9 @@ def test_each_part_does_what_the_library_does(tmp_path):
 LATE = TINY + "corruption = {kind = 'noisy', fraction = 0.5}\nattack.kind = 'fake_counts'\nrecord.data = true\n"
 
 
-def test_a_sweep_over_the_start_of_corruption_compiles_once(traced, tmp_path):
+def test_a_sweep_over_the_start_of_corruption_compiles_once(monkeypatch, tmp_path):
     """From round 0 on it is the run without the key; before their starts two runs are equal."""
+    traced = watch_tracing(monkeypatch)
     text = LATE.replace("eval_every = 3", "eval_every = 1")
 
     def losses(name, more=""):

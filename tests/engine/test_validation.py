@@ -7,14 +7,13 @@ import pytest
 
 from fedsim.config.clients import assumed_f
 from fedsim.config.toml import parse
-from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.subsets import hold_out
 from fedsim.engine import make_plan, run_plan
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
 from fedsim.errors import DataError
 from fedsim.forecast.estimate import FORWARD_SHARE, example_work, group_bytes
-from tests.datasets.build import build_dataset
+from tests.datasets.build import build_dataset, make_raw
 
 TEXT = """
 data = {num_clients = 8, num_train = 300, validation_fraction = 0.2}
@@ -93,9 +92,8 @@ def test_estimates_count_them(plan):
 
 
 def test_natural_clients_keep_an_example_each():
-    x = np.arange(40, dtype=np.float32)[:, None]
     owners = np.arange(40) % 10
-    raw = RawDataset("made", x, owners, x[:3], owners[:3], 10, "vector", client_ids=owners)
+    raw = make_raw(owners, client_ids=owners)
     for seed in range(20):
         rest, kept = hold_out(raw, "validation_fraction", 0.7, np.random.default_rng(seed), is_natural=True)
         assert len(kept.y) == 28

@@ -56,15 +56,6 @@ def alphas(round_: int, alpha, losses=(), accuracy=(), num_examples=COUNTS, corr
     ]
 
 
-def lambda_runs(accuracies: Sequence[float] = (40, 70, 60, 50)) -> list[ROW]:
-    """ARFL over lambda, client 3 corrupted."""
-    keys = rule("arfl", "shuffling", **{"corruption.clients": [3]})
-    return [
-        run(keys | {"arfl.lam": lam}, [10, accuracy], alphas(1, alpha))
-        for (lam, alpha), accuracy in zip(LAMS.items(), accuracies, strict=True)
-    ]
-
-
 def read(path: Path, name: str, runs: Sequence[ROW]) -> Results:
     """Makes a folder of runs below `path` and reads it."""
     configs = [flatten(schema().resolve({"name": name} | run_["keys"])) for run_ in runs]
@@ -223,10 +214,14 @@ def test_a_split_counts_as_all_of_its_seeds(tmp_path):
     """Three splits with two seeds; in one run the corrupted client gets all the weight at the smallest lambda."""
 
     def draw(split, seed):
-        runs = lambda_runs([accuracy + split - seed for accuracy in (40, 70, 60, 50)])
+        keys = rule("arfl", "shuffling", **{"corruption.clients": [3], "data.seed": split, "seed": seed})
+        runs = [
+            run(keys | {"arfl.lam": lam}, [10, accuracy + split - seed], alphas(1, alpha))
+            for (lam, alpha), accuracy in zip(LAMS.items(), (40, 70, 60, 50), strict=True)
+        ]
         if (split, seed) == (1, 1):
-            runs[0] = runs[0] | {"clients": alphas(1, [0, 0, 0, 1])}
-        return [one | {"keys": one["keys"] | {"data.seed": split, "seed": seed}} for one in runs]
+            runs[0]["clients"] = alphas(1, [0, 0, 0, 1])
+        return runs
 
     runs = [one for split in range(3) for seed in range(2) for one in draw(split, seed)]
     single, zero_up_to, *_, near_paper, _ = weights.lambda_(read(tmp_path, "lambda", runs))

@@ -16,6 +16,7 @@ from fedsim.report.claims import call
 from fedsim.testing import check_attack
 from tests.attacks.contexts import MALICIOUS, VALID, make_context, rows
 from tests.conftest import load_script
+from tests.datasets.build import make_raw
 from tests.docs.pages import ROOT
 from tests.report.synthetic import write_folder
 
@@ -207,13 +208,6 @@ def test_the_best_mu_of_each_run_after_the_first_round(tmp_path):
     np.testing.assert_allclose(sorted(claim.numbers[0]), sorted(best.values()))
 
 
-def make_digits(y):
-    """Ten classes `y` with inputs of zeros."""
-    return fedsim.RawDataset(
-        "digits", np.zeros((len(y), 1)), y, np.zeros((1, 1)), y[:1], num_classes=10, inputs="vector"
-    )
-
-
 @pytest.mark.parametrize(
     ("num_classes", "expected"),
     [
@@ -224,7 +218,7 @@ def make_digits(y):
 )
 def test_classes_of_clients_in_niid_bench(num_classes, expected):
     """What its program draws with seed 42."""
-    raw = make_digits(np.tile(np.arange(10), 10))
+    raw = make_raw(np.tile(np.arange(10), 10))
     partition = load_script(CONFIGS / "partitions.py").niid_classes(raw, 10, None, num_classes=num_classes)
     of_clients = ["".join(map(str, sorted({*raw.y[partition == client]}))) for client in range(10)]
     assert " ".join(of_clients) == expected
@@ -250,7 +244,7 @@ def test_dirichlet_partitions_against_their_algorithm_in_lists(program, seed, al
                 client += [*members[start:end]]
     assert (num_draws > 1) == (alpha < 0.5)  # some clients had too few examples
     make = getattr(load_script(CONFIGS / "partitions.py"), f"{program}_dirichlet")
-    partition = make(make_digits(y), 10, np.random.default_rng(3), alpha=alpha)
+    partition = make(make_raw(y), 10, np.random.default_rng(3), alpha=alpha)
     assert [np.flatnonzero(partition == client).tolist() for client in range(10)] == [sorted(c) for c in clients]
 
 

@@ -22,6 +22,7 @@ from fedsim.forecast import estimate
 from fedsim.rating import card, checks, costs, protocol
 from fedsim.report.render import as_csv
 from fedsim.runs.folder import RunFolder
+from tests.cli.test_main import run_error
 from tests.conftest import load_script
 
 FEW = (
@@ -169,10 +170,7 @@ def test_bad_input_is_one_line(tmp_path, capsys):
         (["krum", "--krum.num-byzantine", "5"], "--krum.num-byzantine: must be left out; use --server.num-byzantine 5"),
         (["rfa", "--sweep.rfa.eps", "0.1", "1"], "--sweep.rfa.eps: must be one value"),
     ):
-        assert main(["rate", *arguments]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith(f"fedsim: error: {message}") or f": {message}" in error
-        assert error.count("\n") == 1
+        assert f": {message}" in run_error(["rate", *arguments], capsys)
     assert not list(tmp_path.iterdir())
 
 

@@ -13,6 +13,7 @@ from fedsim.cli.main import main
 from fedsim.config.components import flatten
 from fedsim.config.roles import run_id
 from fedsim.config.toml import parse
+from tests.cli.test_main import run_error
 from tests.report.synthetic import GRID, make_folder, synthetic_accuracy
 
 
@@ -147,10 +148,7 @@ def test_a_run_with_more_rounds_in_one_of_two_folders(tmp_path):
 def test_errors_are_one_line_and_exit_2(arguments, message, tmp_path, capsys, no_figures):
     for name, runs in {"a": GRID[:12], "b": GRID[12:], "c": GRID[:4], "d": GRID}.items():
         make_folder(tmp_path / name, runs)
-    assert main(["report", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+    assert message in run_error(["report", *arguments], capsys)
 
 
 @pytest.mark.parametrize("text", ["name = 3", "report = 5", 'report.claims = "mine"', "sweep = 5", "name = ["])

@@ -20,6 +20,7 @@ from fedsim.report.html.page import page as make_page
 from fedsim.report.names import scenario_name
 from fedsim.report.rows import row_names
 from fedsim.runs.schemas import CLIENTS
+from tests.cli.test_main import run_error
 from tests.report.pages import make_sweep, read_page
 from tests.report.synthetic import make_folder, run
 
@@ -200,7 +201,5 @@ def test_on_the_command_line(tmp_path, capsys):
 def test_a_missing_library_is_a_one_line_error(tmp_path, capsys, monkeypatch):
     folder = make_folder(tmp_path / "a", [run("rfa")])
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    assert main(["report", str(folder.path), "--format", "html"]) != 0
-    error = capsys.readouterr().err
+    error = run_error(["report", str(folder.path), "--format", "html"], capsys)
     assert "pip install 'fedsim-jax[html]'" in error
-    assert error.count("\n") == 1

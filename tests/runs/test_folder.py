@@ -302,16 +302,6 @@ def test_a_folder_that_is_read_only(group):
 # The callback GroupWriter
 
 
-def start_of(runs, data=(), **record):
-    """The start of a group with these runs of a plan."""
-    (config,) = parse("", {f"record.{name}": value for name, value in record.items()}).runs()
-    return Start("fedavg-1", runs, [config] * 10, -1, 0, 2, dict(data))
-
-
-def evaluation(round_, run, is_last=False, num_new=2):
-    return Evaluation("fedavg-1", round_, rounds(run, round_), num_new, round_, 0.1, is_last, dict, tuple)
-
-
 class OnRequest(Checkpoints):
     """Checkpoints that are due when a test says so; keeps the spans that are written when each is saved."""
 
@@ -329,11 +319,12 @@ class OnRequest(Checkpoints):
 def test_rows_wait_for_a_checkpoint_or_the_end_of_the_group(group, monkeypatch):
     checkpoints = OnRequest(group)
     writer = GroupWriter(group, checkpoints)
-    writer.on_start(start_of((7, 8, 9)))
+    writer.on_start(Start("fedavg-1", (7, 8, 9), parse("").runs() * 10, -1, 0, 2, {}))
 
     def evaluate(round_, due=False):
         checkpoints.due = due
-        writer.after_evaluation(evaluation(round_, 7))
+        tables = rounds(7, round_)
+        writer.after_evaluation(Evaluation("fedavg-1", round_, tables, 2, round_, 0.1, False, dict, tuple))
         return group.spans()
 
     assert [evaluate(round_) for round_ in (0, 2)] == [[], []]
