@@ -128,6 +128,10 @@ def test_epsilon_is_infinite_without_protection():
             {"corruption.kind": "exclude", "corruption.end_round": 2},
             "if clients are excluded with corruption.start_round",
         ),
+        (
+            {"server.aggregator": "fedavg", "server.weighting": "norm_clipping"},
+            "server.weighting = norm_clipping, whose weights alone are used",
+        ),
         ({"server.pre_aggregators": ["clipping"], "attack.kind": "gaussian", "attack.fraction": 0.2}, None),
         ({"corruption.kind": "exclude", "norm_clipping.delta": None, "corruption.start_round": 2}, None),
     ],

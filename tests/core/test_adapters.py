@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 
 import fedsim
 from fedsim.core.adapters import with_adapters
+from fedsim.engine import make_plan
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.models import MLP
 from fedsim.runs.arrays import by_path, from_paths
@@ -202,3 +203,9 @@ def test_another_base_is_noticed(pretrained, tmp_path):
 def test_settings_that_do_not_fit(adapter, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         fedsim.run(TABLES | {"adapter": adapter}, out=tmp_path / "run", progress=False)
+
+
+def test_a_model_that_does_not_take_the_inputs_is_named_with_them():
+    digits = {"model.name": "char_lstm", "server.aggregator": "fedavg", "adapter.rank": 1}
+    with pytest.raises(ConfigError, match=r"^model\.name: char_lstm does not take uint8 .* \(8, 8, 1\): x: "):
+        make_plan(fedsim.load(digits))

@@ -43,7 +43,10 @@ def test_characters_that_are_no_class_of_a_text_model_raise():
     with pytest.raises(ConfigError, match=r"^backdoor\.phrase: must be tokens from 0 to 1, got 2$"):
         plan(texts, texts, **backdoor, backdoor={"phrase": [1, 2]})
     for x, x_test, value in ((10 * texts, texts, 10), (texts, texts + 1, 2), (-texts, texts, -1)):
-        with pytest.raises(ConfigError, match=rf"^model\.name: char_lstm .* inputs must be 0 to 1, got {value};"):
+        remedy = "number the tokens from 0" if value < 0 else "use transformer for other labels of texts"
+        with pytest.raises(
+            ConfigError, match=rf"^model\.name: char_lstm .* inputs must be 0 to 1, got {value}; {remedy} \("
+        ):
             plan(x, x_test)
     message = r"^model\.name: transformer .* got 10; set transformer\.vocabulary_size = 11 for"
     with pytest.raises(ConfigError, match=message):

@@ -146,8 +146,13 @@ def check_privacy(configs: Sequence[Config]) -> None:
     """
     for config in configs:
         server, corruption, attack = config.server, config.corruption, config.attack.kind
-        if server.aggregator != "norm_clipping" or config.section("norm_clipping").get("delta") is None:
+        if config.section("norm_clipping").get("delta") is None:
             continue
+        if server.weighting == "norm_clipping":
+            raise ConfigError(
+                "norm_clipping.delta: must be left out with server.weighting = norm_clipping, whose weights alone are "
+                "used, without clipping and noise; no epsilon is known then"
+            )
         names = {"client.algorithm": [config.client.algorithm], "server.pre_aggregators": server.pre_aggregators}
         names["attack.kind"] = [attack] if config.has_attack else []
         used = [(key, name) for key, known in PRIVATE.items() for name in names[key] if name not in known]
@@ -197,9 +202,10 @@ def check_characters(config: Config, dataset: FederatedDataset) -> None:
         low, high = value_range(np.asarray(x))
         if low < 0 or high >= num_tokens:
             remedy = f"set transformer.vocabulary_size = {high + 1}" if model == "transformer" else "use transformer"
+            remedy = "number the tokens from 0" if low < 0 else f"{remedy} for other labels of texts"
             raise ConfigError(
                 f"model.name: {model} predicts the next token, so inputs must be 0 to {num_tokens - 1}, got "
-                f"{low if low < 0 else high}; {remedy} for other labels of texts ({dataset.name})"
+                f"{low if low < 0 else high}; {remedy} ({dataset.name})"
             )
 
 

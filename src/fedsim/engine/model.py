@@ -110,6 +110,8 @@ def _adapted_task(config: Config, dataset: FederatedDataset) -> Task:
     try:
         return with_adapters(task, rank, adapter.alpha or rank, adapter.factors, adapter.whole, base)
     except ValueError as error:
+        if not str(error).startswith("adapter."):
+            raise  # of the model, which `model_shapes` explains
         raise ConfigError(str(error)) from None
 
 
