@@ -150,6 +150,11 @@ def test_show_says_what_settings_lack(tmp_path, capsys):
     assert "RFA│Shuffling30%│10│2of2runs││" in text
 
 
+def test_show_names_what_is_no_run_folder_among_others(folders, capsys):
+    error = run_error(["show", str(folders / "first"), "nope", "empty"], capsys)
+    assert error == "fedsim: error: nope empty: no run folders found; create one with `fedsim run`\n"
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

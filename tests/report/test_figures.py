@@ -43,6 +43,19 @@ def test_figures_over_lambda(tmp_path):
     np.testing.assert_allclose(panel.lines[0].get_xdata(), LAMS)
 
 
+def test_bands_are_named_by_what_they_are_of(tmp_path):
+    """Three splits of one data set, three seeds of another: `accuracy` makes some equal, whose lines have no bands."""
+    keys = [{"data.seed": split} for split in range(3)] + [{"data.name": "mnist", "seed": seed} for seed in range(3)]
+    runs = [run("fedavg", 0.2, **of_run) for of_run in keys]
+    spread = {"split": lambda run: run["data.seed"], "seed": lambda run: run["seed"]}
+    spread["split or seed"] = lambda run: run["data.seed"] + run["seed"]
+    for unit, number in spread.items():
+        accuracy = lambda run, t, number=number: 0.3 + 0.01 * number(run)
+        results = report.load(make_folder(tmp_path / unit, runs, accuracy))
+        figure = plot_over_rounds(results, results.settings, ACCURACY)
+        assert figure.get_suptitle().replace("\n", " ") == f"bands: lowest to highest {unit}"
+
+
 def test_accuracy_over_fraction_begins_with_the_attack_alone(tmp_path):
     """Malicious clients of their own attack at each share of corrupted ones, also at none; two values are no figure."""
     attacks = ({}, {"attack.kind": "ipm", "attack.fraction": 0.1}, {"attack.kind": "alie", "attack.fraction": 0.1})

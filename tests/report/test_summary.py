@@ -145,6 +145,26 @@ def test_epsilons_of_a_setting(tmp_path, monkeypatch):
     assert any("pip install 'fedsim-jax[privacy]'" in note for note in table.notes)
 
 
+def test_epsilons_are_those_of_the_rounds_that_are_shown(tmp_path):
+    """Of an interrupted sweep over splits: one of them has rows up to round 10."""
+    runs = [run("norm_clipping", **{"norm_clipping.delta": 1e-5, "data.seed": split}) for split in (0, 1)]
+    lasts, values = (20, 10), {"sampling_rate": 0.1, "noise_multiplier": 3.0, "delta": 1e-5}
+    rounds = [
+        {"run": number, "round": t, "test_accuracy": 0.5, "test_loss": 1.0}
+        for number, last in enumerate(lasts)
+        for t in range(0, last + 1, 10)
+    ]
+    info = [
+        {"run": number, "round": t, "name": name, "value": value}
+        for number, last in enumerate(lasts)
+        for t in range(1, last + 1)
+        for name, value in values.items()
+    ]
+    folder = write_folder(tmp_path / "a", runs, {"rounds": rounds, "info": info}, is_complete=False)
+    (row,) = report.summary(report.load(folder))
+    assert row["epsilon"] == privacy.epsilons([0.1] * 10, [3.0] * 10, 1e-5)[-1]
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=2, max_size=40))
 def test_the_area_under_the_curve_is_that_of_scikit_learn(pairs):
     corrupted, weights = np.asarray([pair[0] for pair in pairs]), np.asarray([pair[1] for pair in pairs]) / 6

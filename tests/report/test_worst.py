@@ -109,6 +109,13 @@ def test_two_attacks_have_no_worst_case_table(tmp_path):
     assert plot_threat_grids(results) == {}
 
 
+def test_the_worst_of_as_many_other_attacks_is_marked_too(tmp_path):
+    attacks = {"arfl": ("ipm", "alie", "min_max"), "fedavg": ("ipm", "alie", "min_sum")}
+    selected = [attacked(rule, 0.2, attack, seed) for rule in attacks for attack in attacks[rule] for seed in SEEDS]
+    (table,) = worst_tables(report.load(make_folder(tmp_path / "a", selected)))
+    assert [(number.marks, number.bold) for row in table.rows for number in row.entries] == [("§", False)] * 2
+
+
 def test_a_rule_without_attacked_runs_has_its_clean_accuracy_only(tmp_path):
     results = report.load(make_folder(tmp_path / "a", [*runs(), run("krum")], accuracy))
     (table,) = worst_tables(results)
@@ -122,10 +129,11 @@ def test_the_worst_of_fewer_attacks_is_marked_and_never_the_best(tmp_path):
     (table,) = worst_tables(results)
     (number,) = next(tuple(filter(None, row.entries)) for row in table.rows if row.name == "RFA")
     assert (number.marks, number.bold) == ("§", False)
-    assert "§ the worst of fewer than in other rows: RFA, Worst 20 %." in table.notes
+    assert "§ the worst without threats of other rows: RFA, Worst 20 %." in table.notes
     with style.context():
         drawn = numbers_of(plot_threat_grids(results))
     assert len(drawn["accuracy_worst_attack"][0]) == sum(len(list(filter(None, row.entries))) for row in table.rows) - 1
+    assert (report.latex([table]).isascii(), r"\S{}" in report.latex([table])) == (True, True)
     listed = [run("rfa", **{"corruption.clients": clients}) for clients in ((0,), (0, 1), (0, 1, 2))]
     assert worst_tables(report.load(make_folder(tmp_path / "b", listed, accuracy))) == []  # one threat a column
 

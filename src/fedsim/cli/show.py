@@ -39,10 +39,10 @@ def call(options: argparse.Namespace) -> int:
     from fedsim.runs.folder import RunFolder
     from fedsim.terminal import make_console, make_table
 
-    roots = options.run or [Path("runs")]
-    folders = [folder for root in roots for folder in _run_folders(RunFolder(root))]
-    if not folders:
-        raise FedsimError(f"{' '.join(map(str, roots))}: no run folders found; create one with `fedsim run`")
+    of_roots = {root: _run_folders(RunFolder(root)) for root in options.run or [Path("runs")]}
+    if empty := [str(root) for root, of_root in of_roots.items() if not of_root]:
+        raise FedsimError(f"{' '.join(empty)}: no run folders found; create one with `fedsim run`")
+    folders = [folder for of_root in of_roots.values() for folder in of_root]
     folders.sort(key=_modified, reverse=True)
     described = [_describe(folder, folder.path in options.run) for folder in folders]
     cells, settings, are_whole = zip(*described, strict=True)
@@ -109,7 +109,7 @@ def _status(runs: Sequence["StoredRun"], last: dict["GroupFolder", int]) -> str:
     total = sum(run.num_rounds for run in runs)
     completed = sum(max(last.get(run.group, run.num_rounds), 0) for run in runs)
     state = "running" if any(group.lock.is_held() for group in last) else "stopped"
-    return f"{100 * completed / max(total, 1):.0f} %, {state}"
+    return f"{100 * completed // max(total, 1)} %, {state}"
 
 
 def _setting_rows(

@@ -8,7 +8,6 @@ from fedsim.report.choose import choose
 from fedsim.report.claims import Claim, check, claims_table
 from fedsim.report.confirm import confirm
 from fedsim.report.figures import figures
-from fedsim.report.final import LAST
 from fedsim.report.latex import latex
 from fedsim.report.load import load
 from fedsim.report.paired import BASELINE, differences, find_rule, paired_rows, paired_tables
@@ -43,12 +42,7 @@ __all__ = [
 
 
 def claims_tables(results: Results) -> tuple[list[Table], list[str]]:
-    """The table of the claims that the folders' configurations name; and what is wrong with their functions.
-
-    Claims are about the default report, without choices.
-    """
-    if results.selection is not None or results.confirmed or results.final != LAST:
-        return [], []
+    """The table of the claims that the folders' configurations name; and what is wrong with their functions."""
     claims, problems = check(results)
     return ([claims_table(results, claims)] if claims else []), problems
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fedsim.report.choose import selection_notes
 from fedsim.report.final import Final
 from fedsim.report.metric import BACKDOOR, EXCESS, LOSS, Metric
-from fedsim.report.names import data_name, percent, scenario_parts
+from fedsim.report.names import count, data_name, percent, scenario_parts
 from fedsim.report.privacy import privacy_notes
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
@@ -88,7 +88,7 @@ def final_text(settings: Iterable[Setting], final: Final) -> str:
     ends = {setting.rounds[-1] for setting in settings}
     of = f" of {max(ends)} rounds" if len(ends) == 1 else ""
     if final.kind == "mean":
-        return f"over the last {final.number} evaluations{of}"
+        return f"over the last {count(final.number, 'evaluation')}{of}"
     if final.kind == "best":
         return f"at the round that is best on validation data{f',{of}' if of else ''}"
     return f"after {max(ends)} rounds" if of else "after the last round"

@@ -13,6 +13,7 @@ import numpy as np
 from fedsim.config import bundled
 from fedsim.config.registry import find_plugin
 from fedsim.errors import ConfigError, FedsimError
+from fedsim.report.final import LAST
 from fedsim.report.load import load
 from fedsim.report.published import DIFFERS, Comparison, Published, compare_published, mean_of_runs
 from fedsim.report.results import Results
@@ -196,7 +197,12 @@ def check(results: Results) -> tuple[list[Claim], list[str]]:
 
 
 def _named(results: Results) -> Iterator[tuple[str, Results]]:
-    """The functions of claims, each with the results of the folders whose configurations name it."""
+    """The functions of claims, each with the results of the folders whose configurations name it.
+
+    None of a report with choices: claims are about the default one.
+    """
+    if results.selection is not None or results.confirmed or results.final != LAST:
+        return
     if results.config is not None:
         yield from [(results.config.claims, results)] if results.config.claims else []
         return

@@ -20,6 +20,7 @@ ESCAPES = {
     "α": r"$\alpha$",
     "†": r"$\dagger$",
     "‡": r"$\ddagger$",
+    "§": r"\S{}",
     "–": "--",
 }
 

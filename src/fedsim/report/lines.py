@@ -90,7 +90,7 @@ def _plot(
         finish_x(panel, of_panel)
     cuts = (style.cut(len(axes), len(panels), "panels"), style.cut(len(shown), len(rows), "rows"))
     handles = {row: handles[row] for row in rows if row in handles}
-    return style.finish(figure, axes, label, handles, (*cuts, _band(results, lines)))
+    return style.finish(figure, axes, label, handles, (*cuts, _band(lines)))
 
 
 def _numbers(setting: Setting) -> list[float]:
@@ -99,10 +99,10 @@ def _numbers(setting: Setting) -> list[float]:
     return [float(value) if isinstance(value, int | float) else 0.0 for value in values]
 
 
-def _band(results: Results, lines: Sequence[Line]) -> str:
-    has_splits = any(len(setting.splits) > 1 for setting in results.settings)
-    has_bands = any((line.y[:, 2] > line.y[:, 1]).any() for line in lines)
-    return f"bands: lowest to highest {'split' if has_splits else 'seed'}" if has_bands else ""
+def _band(lines: Sequence[Line]) -> str:
+    with_band = [line.setting for line in lines if (line.y[:, 2] > line.y[:, 1]).any()]
+    units = dict.fromkeys("split" if len(setting.splits) > 1 else "seed" for setting in with_band)
+    return f"bands: lowest to highest {' or '.join(units)}" if units else ""
 
 
 def plot_over_numbers(results: Results, metric: Metric) -> dict[str, "Figure"]:

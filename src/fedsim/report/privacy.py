@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
+import polars as pl
 from polars import col
 
 from fedsim.errors import FedsimError
@@ -28,7 +29,10 @@ def largest_epsilons(results: Results, rows: Mapping[Setting, Row]) -> tuple[dic
     runs = [run for run in row_of if results.runs[run].get("norm_clipping.delta") is not None]
     if not runs:
         return {}, []
+    last = {run: setting.rounds[-1] for setting in rows for run in setting.runs}
+    last_rounds = {position: last[run] for position, run in enumerate(runs)}
     info = read_rows("info", [results.sources[run][1] for run in runs])
+    info = info.filter(col("round") <= col("run").replace_strict(last_rounds, return_dtype=pl.Int32))
     try:
         info = with_epsilon(info, LAST)
     except FedsimError as error:

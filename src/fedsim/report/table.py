@@ -33,7 +33,7 @@ class Number:
     num_runs: int = 1
     num_diverged: int = 0
     num_skipped: int = 0  # runs in which no client had a weight at the end
-    is_partial: bool = False  # the worst of fewer threats than in other rows
+    is_partial: bool = False  # the worst without threats of other rows
 
     @property
     def marks(self) -> str:
@@ -111,7 +111,7 @@ def mark_notes(table: Table) -> list[str]:
     runs = {
         f"{DIVERGED} diverged runs": diverged,
         f"{SKIPPED} runs in which no client had a weight at the end": skipped,
-        f"{PARTIAL} the worst of fewer than in other rows": partial,
+        f"{PARTIAL} the worst without threats of other rows": partial,
     }
     return [f"{what}: {'; '.join(places)}." for what, places in runs.items() if places]
 

@@ -39,19 +39,19 @@ class ThreatGrid(NamedTuple):
     def when(self) -> str:
         return final_text(chain.from_iterable(self.settings.values()), self.results.final)
 
-    def num_threats(self, share: float, row: str | None = None) -> int:
-        """The threats at this share: of a row, or of the row with the most."""
-        rows = self.rules if row is None else [row]
-        return max(len({s.scenario.threat_kind for s in self.settings.get((row, share), [])}) for row in rows)
+    def threats_of(self, row: str, share: float) -> set[Threat]:
+        """The threats of a row at this share."""
+        return {setting.scenario.threat_kind for setting in self.settings.get((row, share), [])}
 
     @property
     def most_threats(self) -> int:
-        """The threats at the share with the most."""
-        return max(map(self.num_threats, self.shares))
+        """The threats of the row with the most, at the share with the most."""
+        return max(len(self.threats_of(row, share)) for row, share in self.settings)
 
     def is_partial(self, row: str, share: float) -> bool:
         """Whether the row lacks threats that another one has: its worst is no fair comparison."""
-        return 0 < self.num_threats(share, row) < self.num_threats(share)
+        own = self.threats_of(row, share)
+        return bool(own) and any(not self.threats_of(other, share) <= own for other in self.rules)
 
     def worst(self, row: str, share: float, threat: Threat | None = None) -> Setting | None:
         """The setting of the worst mean at this share, under the `threat`, or under any."""

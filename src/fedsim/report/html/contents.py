@@ -126,13 +126,13 @@ def _worst(described: Sequence[Json], metric: Metric, results: Results) -> list[
     for position, entry in enumerate(described):
         if entry["threat"] != CLEAN and entry["final"][metric.name]["text"] != "–":
             groups.setdefault((entry["row"], entry["share"], entry["data"]), []).append(position)
-    most: dict[tuple[str, ...], int] = {}  # threats in a row, by share and data
+    every: dict[tuple[str, ...], set[str]] = {}  # threats of all rows, by share and data
     for (_, *column), positions in groups.items():
-        most[*column,] = max(len(positions), most.get((*column,), 0))
+        every.setdefault((*column,), set()).update(described[position]["threat"] for position in positions)
     cells = []
     for (row, share, data), positions in groups.items():
         at = max(positions, key=lambda position: results.badness(results.settings[position], metric))
-        among = {"among": len(positions), "most": most[share, data]}
+        among = {"among": len(positions), "most": len(every[share, data])}
         cells.append({"row": row, "threat": WORST, "share": share, "data": data, "setting": at, **among})
     return cells
 

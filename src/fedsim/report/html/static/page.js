@@ -77,7 +77,7 @@ function drawMap() {
     cell.level = cell.mean === null ? null : best === worst ? 1 : (scaled(cell.mean) - worst) / (best - worst);
     cell.bright = cell.level === null ? !isDark() : cell.level > 0.5;
     cell.selected = state.selected.includes(cell.setting);
-    if (cell.among < cell.most) cell.short += "*"; // the worst of fewer threats than in other rows
+    if (cell.among < cell.most) cell.short += "*"; // without threats of other rows
     cell.tip = `${row}, ${scenario}: ${cell.text} (${runs} ${runs === 1 ? "run" : "runs"})`;
   }
   const pageWidth = document.body.clientWidth, limit = Math.min(8 * longest(rows) + 12, 0.42 * pageWidth, 240);
