@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedsim.report.accuracy import complete, draws_text, final_number, final_text
 from fedsim.report.metric import Metric
@@ -49,14 +49,19 @@ class ThreatGrid(NamedTuple):
         return max(len(self.threats_of(row, share)) for row, share in self.settings)
 
     def is_partial(self, row: str, share: float) -> bool:
-        """Whether the row lacks threats that another one has: its worst is no fair comparison."""
-        own = self.threats_of(row, share)
-        return bool(own) and any(not self.threats_of(other, share) <= own for other in self.rules)
+        """Whether the row lacks threats of a row with the most: its worst is no fair comparison."""
+        own, of_rows = self.threats_of(row, share), [self.threats_of(other, share) for other in self.rules]
+        return bool(own) and not threats_of_fullest(of_rows) <= own
 
     def worst(self, row: str, share: float, threat: Threat | None = None) -> Setting | None:
         """The setting of the worst mean at this share, under the `threat`, or under any."""
         settings = self.settings.get((row, share), [])
         return self.results.worst((s for s in settings if threat in (None, s.scenario.threat_kind)), self.metric)
+
+
+def threats_of_fullest(of_rows: Sequence[set[Any]]) -> set[Any]:
+    """The threats of the rows that have the most of them."""
+    return set().union(*(threats for threats in of_rows if len(threats) == max(map(len, of_rows))))
 
 
 def threat_grids(results: Results) -> list[ThreatGrid]:

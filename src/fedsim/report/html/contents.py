@@ -18,6 +18,7 @@ from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting
 from fedsim.report.style import looks
+from fedsim.report.worst import threats_of_fullest
 
 CLEAN, WORST = "Clean", "Worst"
 MAX_LONG = 1000  # a loss above has two digits
@@ -126,13 +127,13 @@ def _worst(described: Sequence[Json], metric: Metric, results: Results) -> list[
     for position, entry in enumerate(described):
         if entry["threat"] != CLEAN and entry["final"][metric.name]["text"] != "–":
             groups.setdefault((entry["row"], entry["share"], entry["data"]), []).append(position)
-    every: dict[tuple[str, ...], set[str]] = {}  # threats of all rows, by share and data
+    of_rows: dict[tuple[str, ...], list[set[str]]] = {}  # threats of each row, by share and data
     for (_, *column), positions in groups.items():
-        every.setdefault((*column,), set()).update(described[position]["threat"] for position in positions)
+        of_rows.setdefault((*column,), []).append({described[position]["threat"] for position in positions})
     cells = []
     for (row, share, data), positions in groups.items():
         at = max(positions, key=lambda position: results.badness(results.settings[position], metric))
-        among = {"among": len(positions), "most": len(every[share, data])}
+        among = {"among": len(positions), "most": len(threats_of_fullest(of_rows[share, data]))}
         cells.append({"row": row, "threat": WORST, "share": share, "data": data, "setting": at, **among})
     return cells
 
