@@ -13,7 +13,6 @@ import numpy as np
 from fedsim.config import bundled
 from fedsim.config.registry import find_plugin
 from fedsim.errors import ConfigError, FedsimError
-from fedsim.report.final import LAST
 from fedsim.report.load import load
 from fedsim.report.published import DIFFERS, Comparison, Published, compare_published, mean_of_runs
 from fedsim.report.results import Results
@@ -201,7 +200,7 @@ def _named(results: Results) -> Iterator[tuple[str, Results]]:
 
     None of a report with choices: claims are about the default one.
     """
-    if results.selection is not None or results.confirmed or results.final != LAST:
+    if results.has_choices:
         return
     if results.config is not None:
         yield from [(results.config.claims, results)] if results.config.claims else []

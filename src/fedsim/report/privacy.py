@@ -25,21 +25,20 @@ def largest_epsilons(results: Results, rows: Mapping[Setting, Row]) -> tuple[dic
 
     None, and a sentence that says so, if dp-accounting is missing.
     """
-    row_of = {run: row for setting, row in rows.items() for run in setting.runs}
-    runs = [run for run in row_of if results.runs[run].get("norm_clipping.delta") is not None]
+    setting_of = {run: setting for setting in rows for run in setting.runs}
+    runs = [run for run in setting_of if results.runs[run].get("norm_clipping.delta") is not None]
     if not runs:
         return {}, []
-    last = {run: setting.rounds[-1] for setting in rows for run in setting.runs}
-    last_rounds = {position: last[run] for position, run in enumerate(runs)}
+    ends = {position: setting_of[run].rounds[-1] for position, run in enumerate(runs)}
     info = read_rows("info", [results.sources[run][1] for run in runs])
-    info = info.filter(col("round") <= col("run").replace_strict(last_rounds, return_dtype=pl.Int32))
+    info = info.filter(col("round") <= col("run").replace_strict(ends, return_dtype=pl.Int32))
     try:
         info = with_epsilon(info, LAST)
     except FedsimError as error:
         return {}, [f"{error}."]
     largest: dict[Row, dict[str, float]] = {}
     for run, name, value in info.filter(col("name").is_in((*EPSILONS, "delta"))).select("run", "name", "value").rows():
-        of_row = largest.setdefault(row_of[runs[run]], {})
+        of_row = largest.setdefault(rows[setting_of[runs[run]]], {})
         of_row[name] = max(value, of_row.get(name, 0.0))
     return largest, []
 

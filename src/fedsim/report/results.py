@@ -240,10 +240,14 @@ class Results:
             return table
         return table.drop(metric.column, strict=False).join(of_runs, on="run", how="left", maintain_order="left")
 
+    @property
+    def has_choices(self) -> bool:
+        """Whether numbers differ from the default report's: values are chosen, or other evaluations are shown."""
+        return self.selection is not None or bool(self.confirmed) or self.final != LAST
+
     def is_own(self, out: RunFolder, baseline: str = BASELINE) -> bool:
         """Whether this is the default report of the run folder `out`: of its runs alone, without choices."""
-        is_whole = self.config is None and self.selection is None and not self.confirmed
-        is_plain = is_whole and baseline == BASELINE and self.final == LAST
+        is_plain = self.config is None and baseline == BASELINE and not self.has_choices
         return is_plain and [folder.path.resolve() for folder in self.folders] == [out.path.resolve()]
 
     def check_destination(self, out: RunFolder, baseline: str = BASELINE) -> None:

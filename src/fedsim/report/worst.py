@@ -1,6 +1,6 @@
 """What is left of each rule under the worst of several attacks."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -50,8 +50,8 @@ class ThreatGrid(NamedTuple):
 
     def is_partial(self, row: str, share: float) -> bool:
         """Whether the row lacks threats of a row with the most: its worst is no fair comparison."""
-        own, of_rows = self.threats_of(row, share), [self.threats_of(other, share) for other in self.rules]
-        return bool(own) and not threats_of_fullest(of_rows) <= own
+        of_rows = {other: self.threats_of(other, share) for other in self.rules}
+        return 0 < len(of_rows[row]) < len(threats_of_fullest(of_rows.values()))
 
     def worst(self, row: str, share: float, threat: Threat | None = None) -> Setting | None:
         """The setting of the worst mean at this share, under the `threat`, or under any."""
@@ -59,9 +59,10 @@ class ThreatGrid(NamedTuple):
         return self.results.worst((s for s in settings if threat in (None, s.scenario.threat_kind)), self.metric)
 
 
-def threats_of_fullest(of_rows: Sequence[set[Any]]) -> set[Any]:
-    """The threats of the rows that have the most of them."""
-    return set().union(*(threats for threats in of_rows if len(threats) == max(map(len, of_rows))))
+def threats_of_fullest(of_rows: Collection[set[Any]]) -> set[Any]:
+    """All threats of the rows that have the most of them; more than any row has if these have different ones."""
+    most = max(map(len, of_rows))
+    return set().union(*(threats for threats in of_rows if len(threats) == most))
 
 
 def threat_grids(results: Results) -> list[ThreatGrid]:

@@ -26,7 +26,7 @@ class ClientStates:
 
     def start(self, initial: PyTree) -> None:
         """All clients get the `initial` [B, U, ...] states, which are all equal. Zeros take no space."""
-        for states, rows in zip(*map(jax.tree.leaves, (self._states, initial)), strict=True):
+        for states, rows in _arrays(self._states, initial):
             if rows[:, 0].any():
                 states[:] = rows[:, :1]
 
@@ -54,11 +54,16 @@ class ClientStates:
     def restore(self, client_ids: np.ndarray, saved: PyTree) -> None:
         """The inverse of `save`, for the `client_ids` [T] that had trained."""
         self._has_trained[client_ids] = True
-        for states, rows in zip(*map(jax.tree.leaves, (self._states, saved)), strict=True):
+        for states, rows in _arrays(self._states, saved):
             states[:, self._has_trained] = rows
+
+
+def _arrays(*trees: PyTree) -> Iterator[tuple[np.ndarray, ...]]:
+    """Tuples of an array of each of `trees`, whose structures are equal."""
+    return zip(*map(jax.tree.leaves, trees), strict=True)
 
 
 def _by_device(client_ids: Sequence[np.ndarray], *trees: PyTree) -> Iterator[tuple[np.ndarray, ...]]:
     """The ids of each device, and views of its runs in an array [B, ...] of each of `trees`, array by array."""
-    for arrays in zip(*map(jax.tree.leaves, trees), strict=True):
+    for arrays in _arrays(*trees):
         yield from zip(client_ids, *(np.split(a, len(client_ids)) for a in arrays), strict=True)
