@@ -16,7 +16,7 @@ from fedsim import report, terminal
 from fedsim.cli.main import main
 from fedsim.errors import ConfigError, RunFolderError, python_options
 from fedsim.runs.folder import RunFolder
-from tests.conftest import Seen, check_equal
+from tests.conftest import Seen, Stop, check_equal
 from tests.report import synthetic
 
 TEXT = """
@@ -211,6 +211,22 @@ def test_a_model_of_data_in_memory_needs_them_again(tmp_path):
         result.model(0, other)
     with pytest.raises(ConfigError, match=r"^data: .* `fedsim\.load` got"):
         result.model(0)
+
+
+def test_the_model_of_fewer_rounds_is_not_that_of_a_run_that_got_more(tmp_path):
+    tables = {"model": {"name": "logistic"}, "server": {"eval_every": 1}}
+    tables["record"] = {"models": True, "final_states": True}
+    run = lambda rounds, *callbacks: fedsim.run(
+        fedsim.load(tables, server__num_rounds=rounds), out=tmp_path, progress=False, callbacks=callbacks
+    )
+    run(1)
+    with pytest.raises(KeyboardInterrupt):
+        run(3, Stop(calls=1))
+    interrupted = fedsim.Result(tmp_path)
+    assert interrupted.runs[0]["server.num_rounds"] == 3
+    with pytest.raises(RunFolderError, match="the run is incomplete; run its configuration again to resume$"):
+        interrupted.model(0)
+    assert run(3).model(0).arrays
 
 
 def test_rows_have_swept_keys(tmp_path):

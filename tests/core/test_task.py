@@ -85,6 +85,8 @@ def test_examples_that_cannot_be_evaluated_are_refused(change, message, dataset)
     task = fedsim.classification(Linear(), dataset.train.x[0])
     with pytest.raises(ValueError, match=message):
         fedsim.evaluate(task, task.init(jax.random.key(7)), *change(dataset.x_test, dataset.y_test))
+    with pytest.raises(AssertionError, match=r"variables must be a fedsim\.Variables, got dict; use state\.variables"):
+        fedsim.evaluate(task, {}, dataset.x_test, dataset.y_test)
 
 
 @pytest.mark.parametrize("batch_size", [3, 7, 40, 1000])

@@ -61,8 +61,13 @@ def test_no_texts_raise():
 
 def test_negative_labels_of_natural_clients_are_no_regression():
     raw = concatenate_clients("mine", [("al", X, -1 - Y)], inputs="vector")
-    with pytest.raises(DataError, match="training labels must be 0 to 0, got -3 to -1"):
+    with pytest.raises(DataError, match="training labels must be 0 to 0, got -3 to -1; number them"):
         canonicalize(raw, needs_test=False)
+
+
+def test_classes_beyond_the_given_number_name_the_number():
+    with pytest.raises(DataError, match="training labels must be 0 to 1, got 0 to 2; set num_classes = 3, or number"):
+        fedsim.from_arrays(X, Y, Y, X, Y, num_classes=2)
 
 
 def test_sparse_labels_raise():

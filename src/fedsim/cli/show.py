@@ -93,7 +93,7 @@ def _describe(folder: "RunFolder", has_table: bool) -> tuple[list[str], list[tup
         best, settings, is_whole = text(error), [], False
     if has_table and sum(len(setting.runs) for setting in settings) < len(runs):  # some have no rows
         settings = settings_of(with_labels([run.keys for run in runs]), [run.num_clients for run in runs])
-    age = time.time() - _modified(folder)
+    age = max(time.time() - _modified(folder), 0.0)  # of another machine, whose clock may be ahead
     days = f"{age / DAY:.0f} days" if age > 2 * DAY else duration(age)
     runs = [run.as_planned() for run in runs]
     last = {group: group.last_round() for group in {run.group for run in runs if not run.is_complete}}

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, Shaped
 
+from fedsim.core import require
 from fedsim.core.client import lockstep_max, num_batches, take_batch
 from fedsim.core.contracts import Task
 from fedsim.core.options import check_labels
@@ -22,7 +23,8 @@ PERCENTILES = (10, 50, 90)  # over clients
 def evaluate(task: Task, variables: Variables, x: TestArray, y: TestArray, batch_size: int = BATCH_SIZE) -> Metrics:
     """Metrics of the model summed over the examples `x`, `y`, `batch_size` at a time.
 
-    Raises `ValueError` if there are no examples, or not as many targets, or labels without an output of the model.
+    Raises `ValueError` if there are no examples, or not as many targets, or labels without an output of the model;
+    `AssertionError` if `task` or `variables` is of another type.
 
     >>> import flax.linen as nn, jax, numpy as np, fedsim
     >>> x, y = np.eye(3, dtype=np.float32), np.arange(3)
@@ -30,6 +32,8 @@ def evaluate(task: Task, variables: Variables, x: TestArray, y: TestArray, batch
     >>> int(fedsim.evaluate(task, task.init(jax.random.key(0)), x, y).num_examples)
     3
     """
+    require.instance(task, Task, "task", "; use fedsim.classification(module, example)")
+    require.instance(variables, Variables, "variables", "; use state.variables, or fedsim.Variables(params)")
     x, y = jnp.asarray(x), jnp.asarray(y)
     num_examples = x.shape[0]
     if not num_examples:

@@ -147,7 +147,8 @@ def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: n
         remedy = "number them, such as by np.unique(y, return_inverse=True)[1]"
         _require(raw, y.dtype.kind in "biu", f"{part} labels must be integer classes, got {y.dtype}; {remedy}")
         is_class, largest = y.min() >= 0 and y.max() < raw.num_classes, raw.num_classes - 1
-        _require(raw, is_class, f"{part} labels must be 0 to {largest}, got {y.min()} to {y.max()}; {remedy}")
+        more = "" if y.min() < 0 else f"set num_classes = {int(y.max()) + 1}, or "
+        _require(raw, is_class, f"{part} labels must be 0 to {largest}, got {y.min()} to {y.max()}; {more}{remedy}")
     _check_numbers(raw, f"{part} labels", y)
 
 

@@ -183,8 +183,8 @@ def make_family(groups: Sequence[Group]) -> Family:
 
 def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
     """Equal for groups whose programs differ in their branches and layouts only."""
-    counts = np.unique(dataset.y_test, return_counts=True)  # which determine the number of triggered examples
-    return layout_key(configs, dataset), str(counts) if _has_triggers(configs) else None
+    labels, counts = np.unique(dataset.y_test, return_counts=True)  # they determine the number of triggered examples
+    return layout_key(configs, dataset), (labels.tobytes(), counts.tobytes()) if _has_triggers(configs) else None
 
 
 def layout_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:

@@ -15,7 +15,7 @@ from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
 from fedsim.engine.factories import model_files
 from fedsim.engine.model import make_task, model_shapes
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.keys import hashable
 from fedsim.runs.arrays import by_path, from_paths
 from fedsim.runs.folder import StoredRun
@@ -72,10 +72,12 @@ class TrainedModel:
 def load_model(run: StoredRun, data: FederatedDataset | None = None) -> TrainedModel:
     """The final model of a stored run; `data` is the data set that the run was given, if it was given one.
 
-    Raises `RunFolderError` if the model was not saved, and `ConfigError` if the data, the plug-in of the model or the
-    arrays that it started with are other ones than in the run.
+    Raises `RunFolderError` if the run is incomplete or the model was not saved, and `ConfigError` if the data, the
+    plug-in of the model or the arrays that it started with are other ones than in the run.
     """
     arrays = run.read_model()
+    if not run.is_complete:  # the model is of fewer rounds, since the run got more
+        raise RunFolderError(f"{run.group.path}: the run is incomplete; run its configuration again to resume")
     devices.use_one_per_core()  # runs that follow are computed as if they came first
     forget_plugins()
     config = unflatten({key: hashable(value) for key, value in run.keys.items()})

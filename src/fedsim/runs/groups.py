@@ -109,7 +109,7 @@ class GroupFolder:
     def record(self) -> Record:
         """What was known of the group before its first row."""
         path = self.path / INDEX
-        data = read_bytes(path, None, REMEDY)
+        data = read_bytes(path, None, "the folder was moved or deleted, or its runs are computed again")
         try:
             record = msgspec.convert(json.loads(data), Record)  # msgspec's JSON has no infinite settings
         except DAMAGED as error:
