@@ -111,6 +111,8 @@ class FederatedDataset:
     """Name of each class; empty if they have none."""
     notes: tuple[str, ...] = ()
     """Remarks for the user about usable but unusual data."""
+    are_windows: bool = True
+    """Whether texts are windows of longer ones, so that neighbors overlap."""
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.spec.shape))

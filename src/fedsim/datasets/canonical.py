@@ -41,7 +41,7 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
     )
     raw = replace(raw, x=x, y=y, x_test=x_test, y_test=y_test, client_ids=ids, test_client_ids=test_ids)
     _check_part(raw, "training", x, y, ids)
-    if needs_test or y_test.size:
+    if needs_test or x_test.size or y_test.size or (test_ids is not None and test_ids.size):
         _check_part(raw, "test", x_test, y_test, test_ids)
     for what, train, test in (("inputs", x, x_test), ("labels", y, y_test)):
         shapes = train.shape[1:], test.shape[1:]

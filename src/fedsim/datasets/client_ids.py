@@ -17,7 +17,7 @@ MISSING = (  # texts that pandas takes for missing
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
     "NULL", "NaN", "None", "n/a", "nan", "null",
 )  # fmt: skip
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
 MISSING_TYPES = ("NoneType", "NAType", "NaTType")  # of Python and pandas
 
 
@@ -47,6 +47,8 @@ def number_clients(name: str, parts: Sequence[Any]) -> tuple[np.ndarray, list[np
         raise DataError(f"{name}: client ids must be all texts, or all numbers, got {found}; convert them") from None
     if any(isinstance(text, str | bytes) and not text.strip() for text in names.tolist()):
         raise missing
+    if isinstance(next(iter(names), None), bytes):  # as of HDF5
+        names = np.asarray([text.decode(errors="replace") for text in names])
     return names, np.split(positions, np.cumsum([len(part) for part in arrays])[:-1])
 
 

@@ -69,7 +69,8 @@ def make_federated_dataset(
     }
     data = ClientData(**train), raw.x_test, convert(raw.y_test, dtype), raw.num_classes, raw.inputs, test_client_ids
     classes = () if raw.label_names is None else tuple(map(str, raw.label_names))
-    return FederatedDataset(raw.name, *data, client_names=client_names, label_names=classes, notes=raw.notes)
+    about: dict[str, Any] = {"notes": raw.notes, "are_windows": raw.are_windows}
+    return FederatedDataset(raw.name, *data, client_names=client_names, label_names=classes, **about)
 
 
 def to_raw(dataset: FederatedDataset) -> RawDataset:
@@ -79,9 +80,10 @@ def to_raw(dataset: FederatedDataset) -> RawDataset:
     client_ids = np.repeat(np.arange(dataset.num_clients, dtype=np.int32), num_examples)
     labels = dataset.num_classes, dataset.inputs
     test = dataset.x_test, dataset.y_test
-    clients, classes = (np.asarray(names) if names else None for names in (dataset.client_names, dataset.label_names))
-    ids = client_ids, dataset.test_clients
-    return RawDataset(dataset.name, x, y, *test, *labels, *ids, clients, classes, dataset.notes)
+    clients = dataset.client_names or tuple(map(str, range(max(dataset.num_clients, dataset.num_test_clients))))
+    names = np.asarray(clients), np.asarray(dataset.label_names) if dataset.label_names else None
+    about = dataset.notes, dataset.are_windows
+    return RawDataset(dataset.name, x, y, *test, *labels, client_ids, dataset.test_clients, *names, *about)
 
 
 def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:

@@ -66,18 +66,21 @@ def huggingface(
         return replace(raw, notes=raw.notes + notes)
     import datasets
 
+    known = dict.fromkeys(itertools.chain(*(rows.features for rows in splits.values())))
+    if unknown := next((column for column in drop if column not in known), ""):
+        raise DataError(f"{name}: drop must name columns ({', '.join(known)}), got {unknown}")
+    unused = {*drop} - {text, label, client}
+    splits = {part: rows.remove_columns(sorted(unused & {*rows.features})) for part, rows in splits.items()}
     kinds = splits["train"].features
-    if unknown := next((column for column in drop if column not in kinds), ""):
-        raise DataError(f"{name}: drop must name columns ({', '.join(kinds)}), got {unknown}")
-    images = [column for column in kinds if isinstance(kinds[column], datasets.Image) and column not in drop]
+    images = [column for column in kinds if isinstance(kinds[column], datasets.Image)]
     if len(images) > 1 and not text:
         raise DataError(f"{name}: must have one column of images, got {', '.join(images)}; add others to drop")
     if text:
-        raw = encode_texts(name, _table(name, splits, drop), text, label, client, window, tokenizer)
+        raw = encode_texts(name, _table(name, splits), text, label, client, window, tokenizer)
     elif images:
-        raw = _read_images(name, splits, images[0], label, client, drop)
+        raw = _read_images(name, splits, images[0], label, client)
     else:
-        raw = encode(name, _table(name, splits, drop), label, client, drop)
+        raw = encode(name, _table(name, splits), label, client)
     raw, num_train = _with_class_names(raw, splits, label), len(splits["train"])
     both = replace(raw, x_test=raw.x, y_test=raw.y, test_client_ids=raw.client_ids, notes=(*raw.notes, *notes))
     return select_examples(both, slice(num_train), slice(num_train, None))
@@ -100,7 +103,7 @@ def _load(path: str, subset: str, train: str) -> dict[str, Any]:
     return splits
 
 
-def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> "pl.DataFrame":
+def _table(name: str, splits: Mapping[str, Any], unused: Sequence[str] = ()) -> "pl.DataFrame":
     """The rows of all splits, with names in the place of class numbers. Raises `DataError` if their columns differ."""
     import datasets
     from fedsim.datasets.table_files import concatenate
@@ -111,7 +114,7 @@ def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> "p
             rows = rows.cast_column(column, datasets.Image(decode=False))
         table = rows.with_format("polars")[:]
         for column, kind in rows.features.items():
-            if isinstance(kind, datasets.ClassLabel) and column not in drop:
+            if isinstance(kind, datasets.ClassLabel) and column not in unused:
                 names = dict(enumerate(kind.names))
                 if wrong := sorted(set(table[column].unique()) - {None, *names}):  # such as -1, for no label
                     message = f"{name}: column {column!r} must hold 0 to {len(names) - 1} in the split {split}, got "
@@ -128,13 +131,11 @@ def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> "p
         raise DataError(f"{name}: the splits train and test must have equal columns, got {shown}") from None
 
 
-def _read_images(
-    name: str, splits: Mapping[str, Any], image: str, label: str, client: str, drop: Sequence[str]
-) -> RawDataset:
+def _read_images(name: str, splits: Mapping[str, Any], image: str, label: str, client: str) -> RawDataset:
     import datasets
     from fedsim.datasets.columns import targets
 
-    table = _table(name, {split: rows.remove_columns([image]) for split, rows in splits.items()}, drop)
+    table = _table(name, {split: rows.remove_columns([image]) for split, rows in splits.items()})
     raw = targets(name, table, label, client)
     kind = datasets.Image(mode=splits["train"].features[image].mode)
     x = stack(name, _pictures(splits, image, kind))

@@ -70,7 +70,7 @@ def division_notes(raw: RawDataset, config: DataConfig) -> Iterator[str]:
         examples = "the examples" if raw.client_ids is None else "each client's examples"
         share = f"{100 * DEFAULT_TEST_FRACTION:g} % of {examples} become test examples"
         yield f"data.test_fraction: {raw.name} comes without test examples, so {share}"
-    if config.partition != "natural" and raw.client_names is not None and len(raw.client_names) > 1:
+    if config.partition != "natural" and raw.client_ids is not None and np.ptp(raw.client_ids) > 0:
         yield f'{raw.name}: its clients are not used; data.partition = "natural" uses them, got "{config.partition}"'
 
 
@@ -126,14 +126,14 @@ def _select(
         train, test = _split(raw, client_ids, config, rng)
     else:
         num_train = len(raw.y)
-        train = _draw_clients(raw.name, _make_pools(client_ids[:num_train]), config, rng)
-        test = _make_pools(client_ids[num_train:], num_train)
+        train = _draw_clients(raw.name, make_pools(client_ids[:num_train]), config, rng)
+        test = make_pools(client_ids[num_train:], num_train)
         if config.sample_clients is not None or config.sample_fraction < 1:
             test = {client: pool for client, pool in test.items() if client in train or client == NO_CLIENT}
     return _concatenate(train, config.max_examples), _concatenate(test, config.max_test_examples)
 
 
-def _make_pools(client_ids: np.ndarray, first: int = 0) -> Pools:
+def make_pools(client_ids: np.ndarray, first: int = 0) -> Pools:
     """The positions of each client's examples, counted from `first`."""
     if len(client_ids) == 0:
         return {}
@@ -167,12 +167,11 @@ def _split(
 
     At random; but windows of text by time, without the windows that overlap both parts.
     """
-    is_cut = raw.inputs == "text" and raw.are_windows
-    gap = raw.x.shape[1] - 1 if is_cut else 0  # windows that share characters with a window
+    gap = num_overlapping(raw)
     train_fraction = 1 - (config.test_fraction or DEFAULT_TEST_FRACTION)
     num_train = lambda pool: max(1, floor_fraction(len(pool), train_fraction))
     is_large_enough = lambda pool: len(pool) > num_train(pool) + gap
-    pools = {client: pool for client, pool in _make_pools(client_ids).items() if is_large_enough(pool)}
+    pools = {client: pool for client, pool in make_pools(client_ids).items() if is_large_enough(pool)}
     train, test = {}, {}
     for client, pool in sorted(_draw_clients(raw.name, pools, config, rng).items()):
         if is_large_enough(pool):  # the last client may be truncated
@@ -180,6 +179,11 @@ def _split(
             parts = order[: num_train(pool)], order[num_train(pool) + gap :]
             train[client], test[client] = parts if gap else map(np.sort, parts)
     return train, test
+
+
+def num_overlapping(raw: RawDataset) -> int:
+    """How many of the next windows of a text share characters with a window; 0 for other examples."""
+    return int(raw.x.shape[1]) - 1 if raw.inputs == "text" and raw.are_windows else 0
 
 
 def _concatenate(pools: Pools, max_examples: int | None) -> np.ndarray:

@@ -10,6 +10,7 @@ from fedsim.core.types import Examples
 from fedsim.datasets.partition import is_single_label
 from fedsim.datasets.portions import convert, floor_fraction, portions
 from fedsim.datasets.raw import RawDataset, select_examples
+from fedsim.datasets.sampling import make_pools, num_overlapping
 from fedsim.errors import DataError
 
 DIGEST_BYTES = 16  # no two of 10^12 inputs share such a digest by chance
@@ -44,12 +45,12 @@ def make_long_tail(raw: RawDataset, decay: float, rng: np.random.Generator) -> R
 
     Cui, Jia, Lin, Song, Belongie: "Class-Balanced Loss Based on Effective Number of Samples", CVPR 2019,
     https://arxiv.org/abs/1901.05555: n_k = n mu^k. Karimireddy, He, Jaggi (ICLR 2022) use it with mu = 0.5.
-    Raises `DataError` if examples do not have a single class each, or none is left for training.
+    Raises `DataError` if examples do not have a single class each, or none is left for training, or for a test that there is.
     """
     if not is_single_label(raw):
         raise DataError(f"data.long_tail: must be 1 for {raw.name}, whose examples have no single class, got {decay:g}")
     train, test = (_draw(y, raw.num_classes, decay, rng) for y in (raw.y, raw.y_test))
-    if len(train) == 0:
+    if len(train) == 0 or len(test) < min(len(raw.y_test), 1):
         raise DataError(f"data.long_tail: must be larger for the {len(raw.y)} examples of {raw.name}, got {decay:g}")
     return select_examples(raw, train, test)
 
@@ -66,11 +67,14 @@ def hold_out(
     """`raw` without random training examples, and those examples, or None if `amount` is 0.
 
     `amount` is their number for the key root_examples, their share for validation_fraction. With `is_natural`, every
-    natural client keeps at least one. Raises `DataError` if that leaves too few examples, or if a share of the examples
-    rounds to 0.
+    natural client keeps at least one. Windows of text are split by time for validation: the last ones of each client
+    are held out, and those that overlap both parts are left out. Raises `DataError` if that leaves too few examples, or
+    if a share of the examples rounds to 0.
     """
     if amount == 0:
         return raw, None
+    if key == "validation_fraction" and (gap := num_overlapping(raw)):
+        return _select(raw, *_split_by_time(raw, amount, gap))
     order, largest = rng.permutation(len(raw.y)), len(raw.y) - 1
     if is_natural and raw.client_ids is not None:  # the last of each client are kept
         last = len(order) - 1 - np.unique(raw.client_ids[order[::-1]], return_index=True)[1]
@@ -81,7 +85,25 @@ def hold_out(
         limit, got = f"hold out 1 to {largest}", f"{amount:g}, which is {num_examples}"
     if not 0 < num_examples <= largest:
         raise DataError(f"data.{key}: must {limit} of the {len(order)} training examples of {raw.name}, got {got}")
-    held_out, rest = np.sort(order[:num_examples]), np.sort(order[num_examples:])
+    return _select(raw, np.sort(order[:num_examples]), np.sort(order[num_examples:]))
+
+
+def _split_by_time(raw: RawDataset, fraction: float, gap: int) -> tuple[np.ndarray, np.ndarray]:
+    """The positions of each client's last windows, and of those at least `gap` windows before; all of a short text."""
+    held_out, rest = [], []
+    for pool in make_pools(np.zeros(len(raw.y), int) if raw.client_ids is None else raw.client_ids).values():
+        num_rest = max(1, floor_fraction(len(pool), 1 - fraction))
+        num_rest = num_rest if num_rest + gap < len(pool) else len(pool)
+        held_out.append(pool[num_rest + gap :])
+        rest.append(pool[:num_rest])
+    positions = np.sort(np.concatenate(held_out)), np.sort(np.concatenate(rest))
+    if not len(positions[0]):
+        raise DataError(f"data.validation_fraction: must be larger, or 0, for the texts of {raw.name}, got {fraction:g}")
+    return positions
+
+
+def _select(raw: RawDataset, held_out: np.ndarray, rest: np.ndarray) -> tuple[RawDataset, Examples]:
+    """`raw` with the `rest` of its training examples, and those that are `held_out`."""
     y: Any = convert(raw.y[held_out], np.int32 if raw.num_classes else np.float32)
     x: Any = raw.x[held_out]
     return select_examples(raw, rest, slice(None)), Examples(x, y)

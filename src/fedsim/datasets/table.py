@@ -44,7 +44,7 @@ def table(
         if not value:
             raise ConfigError(f'table.{key}: must name {"a file" if key == "path" else "a column"}, got ""')
     file = expand_user(path)
-    (rows, index), name = read(file, label, client, {text or label, *drop} - {label, client}), file.absolute().name
+    (rows, index), name = read(file, label, client, None if text else {*drop}), file.absolute().name
     if text:
         return encode_texts(name, rows, text, label, client, window, tokenizer)
     return encode(name, rows, label, client, drop, standardize, index)

@@ -27,10 +27,13 @@ def is_table(path: Path) -> bool:
     return (bool(_parts(path)) and not is_other) if path.is_dir() else _suffix(path) in SUFFIXES
 
 
-def read(path: Path, label: str, client: str = "", as_texts: Collection[str] = ()) -> tuple[pl.DataFrame, set[str]]:
+def read(
+    path: Path, label: str, client: str = "", as_texts: Collection[str] | None = ()
+) -> tuple[pl.DataFrame, set[str]]:
     """The table in the file or folder at `path`, and which columns may be the index of a frame.
 
-    Columns of a CSV file that are `as_texts` are left as they are there. Raises `DataError`.
+    Columns of a CSV file that are `as_texts` (None: all) are left as they are there, except for label and client.
+    Raises `DataError`.
     """
     if not (path.is_dir() or _suffix(path) in SUFFIXES):
         raise DataError(f"{path}: must be a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file, or a folder of them")
@@ -73,7 +76,7 @@ def read(path: Path, label: str, client: str = "", as_texts: Collection[str] = (
     for column in table:
         name, is_name = column.name, column.name in (label, client)
         is_csv = bool(separators) and column.dtype == pl.String
-        if is_csv and name in as_texts:
+        if is_csv and not is_name and (as_texts is None or name in as_texts):
             column = column.replace(list(MISSING), None)
         elif is_csv and name not in folders:
             can_have_commas = "," not in separators and name != client

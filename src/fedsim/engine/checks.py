@@ -212,7 +212,7 @@ def check_characters(config: Config, dataset: FederatedDataset) -> None:
 def check_phrases(configs: Sequence[Config], dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if a backdoor's phrase has tokens that the model does not embed."""
     num_tokens = _num_tokens(configs[0], dataset)
-    largest = max(max(config.section("backdoor").get("phrase", (0,))) for config in configs)
+    largest = max(token for config in configs for token in (0, *config.section("backdoor").get("phrase", ())))
     if num_tokens is not None and largest >= num_tokens:
         raise ConfigError(f"backdoor.phrase: must be tokens from 0 to {num_tokens - 1}, got {largest}")
 
