@@ -123,6 +123,7 @@ def test_rank_0_trains_what_is_whole():
         ({"whole": ("Dense_7/*",)}, r"no array matches Dense_7/\*; the arrays are Dense_0/"),
         ({"base": random_model() | {"Dense_0/kernel": X}}, r"Dense_0/kernel must have shape \(5, 4\), got \(12, 5\)"),
         ({"base": {"Dense_1/kernel": np.ones((4, 3))}}, r"must have the array Dense_0/bias \(4,\), got Dense_1/kernel"),
+        ({"base": {"0.weight": X}, "whole": ("*",)}, r"arrays of the model, Dense_0/bias \(4,\), .*, got 0\.weight$"),
     ],
 )
 def test_arrays_that_do_not_fit(options, message):

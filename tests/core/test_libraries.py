@@ -60,7 +60,11 @@ def test_functions_get_a_key_in_training_only():
     np.testing.assert_allclose(total, -jnp.sum(jnp.where(MASK, log_probabilities, 0)), rtol=1e-6)
 
 
-@pytest.mark.parametrize("model", ["a model", lambda x: x])
+# As of PyTorch, whose modules take any arguments.
+TORCH = type("Linear", (), {"__module__": "torch.nn.modules.linear", "__call__": lambda self, *args, **options: 0})
+
+
+@pytest.mark.parametrize("model", ["a model", lambda x: x, TORCH()])
 def test_what_is_no_model_is_refused_with_a_remedy(model):
     with pytest.raises(TypeError, match=r"module: must be a module of flax\.linen or flax\.nnx, .*from_functions"):
         fedsim.classification(model, X[0])

@@ -85,6 +85,9 @@ def test_runs_that_are_missing_leave_the_means_of_their_splits(tmp_path):
     means = [values("arfl")[0, 0], *values("arfl")[1:].mean(axis=1)]
     arfl = next(row for row in table.rows if row.aggregator == "arfl")
     assert arfl.entries[0].mean == pytest.approx(np.mean(means))
+    is_best = lambda of: any(number.bold for row in of.rows for number in row.entries)
+    assert (arfl.entries[0].marks, is_best(table)) == ("¶", False)  # it would be the best
+    assert "¶ fewer runs than another row has: ARFL, Clean: 5 of 6." in table.notes
     assert "over up to 3 splits x 2 seeds" in table.subtitle
     (difference,) = report.differences(results)  # of the runs that both have
     pairs = values("fedavg") - values("arfl")

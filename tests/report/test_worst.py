@@ -182,6 +182,8 @@ def test_rows_have_different_looks(name):
     rules = [name, "arfl", name, "other.py:rule", "fedavg", name, "arfl"]
     looks = style.looks(rules)
     assert len({tuple(look.values()) for look in looks}) == len(rules)
+    of_rule = lambda rule: {look["color"] for look, of in zip(looks, rules, strict=True) if of == rule}
+    assert sum(map(len, map(of_rule, dict.fromkeys(rules)))) == len({look["color"] for look in looks}) == 4
     assert [looks[1], looks[4]] == style.looks(["arfl", "fedavg"])
 
 

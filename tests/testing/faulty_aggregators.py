@@ -74,6 +74,9 @@ FAULTY = [
         weights(lambda r: r.valid / jnp.maximum(lockstep_max(jnp.sum(r.valid)), 1)),
         "inside jax.vmap the result differs .*: by",
     ),
+    ("trace", rule()._replace(init=lambda variables, n, losses: jnp.float32(float(n.max()))), "ConcretizationTypeError"),
+    ("trace", rule(alpha=lambda state: None if float(state) == 0 else jnp.ones(12) / 12), "ConcretizationTypeError"),
+    ("trace", rule()._replace(measure=lambda root, report: float(report.losses[0])), "ConcretizationTypeError"),
     (
         "order",
         update(lambda u, all_: all_[0]),
@@ -107,6 +110,11 @@ FAULTY = [
     (
         "identical",
         update(lambda u, all_: jnp.mean(all_, axis=0)),
+        "the update must be that of the valid clients if all send the same one, but differs: by",
+    ),
+    (
+        "identical",
+        update(lambda u, all_: jnp.median(all_, axis=0)),
         "the update must be that of the valid clients if all send the same one, but differs: by",
     ),
 ]

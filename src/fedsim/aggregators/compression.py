@@ -64,5 +64,4 @@ def send(report: CohortReport, rows: Float[Array, "K d"], bits: int) -> CohortRe
     num_sent = jnp.sum(rows != 0, axis=1).astype(jnp.float32)
     size = jnp.minimum(float(rows.shape[1]) * bits, num_sent * (bits + POSITION_BITS)) / 8
     updates = jax.vmap(lambda row: unravel_update(row, report.updates))(rows)
-    info = report.info | {"bytes_sent": jnp.sum(jnp.where(report.valid, size, 0.0))}
-    return report._replace(updates=updates, info=info)
+    return report._replace(updates=updates, info={"bytes_sent": jnp.sum(jnp.where(report.valid, size, 0.0))})

@@ -93,7 +93,8 @@ def settings_of(factory: Factory) -> tuple[Field, ...]:
     parameters = inspect.signature(factory.make).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     try:
-        function = factory.make.__init__ if inspect.isclass(factory.make) else factory.make
+        function = getattr(factory.make, "func", factory.make)  # of a `functools.partial`
+        function = function.__init__ if inspect.isclass(function) else function
         annotations = get_type_hints(inspect.unwrap(function), include_extras=True) if defaults else {}
     except (NameError, TypeError) as error:
         raise ConfigError(f"{factory.key}: {factory.name}: its annotations cannot be read: {error}") from None

@@ -36,7 +36,7 @@ def with_adapters(
     Its params are arrays by name, such as "Dense_0/lora_a". All other arrays are frozen, except those whose names match
     a pattern in `whole`, such as "Dense_2/*". The model starts with the arrays `base` by name; what is trained may be
     missing there, and has initial values then. Without `base`, frozen arrays are those of one random model. Raises
-    `ValueError` if the model has no such layers, `base` lacks an array or has another shape, or a pattern matches none.
+    `ValueError` if the model has no such layers, `base` lacks an array, has another shape or no array of the model, or a pattern matches none.
     """
     layers = partial(_add_adapter, rank=rank, scale=alpha / max(rank, 1))
 
@@ -62,6 +62,8 @@ def with_adapters(
     if base is not None:
         stored = {f"statistics/{name}": value for name, value in flatten_dict(statistics or {}, sep="/").items()}
         known = _matching(initial, base, is_trained) | _matching(stored, base, lambda name: False)
+        if not known:
+            raise ValueError(f"adapter.base: must have arrays of the model, {_listed(initial)}, got {', '.join(base)}")
 
     def init(key: Array) -> Variables:
         params, statistics = init_all(key)
@@ -101,6 +103,11 @@ def _check(initial: Mapping[str, Array], rank: int, whole: Sequence[str]) -> Non
     for pattern in whole:
         if not any(fnmatchcase(name, pattern) for name in initial):
             raise ValueError(f"adapter.whole: no array matches {pattern}; the arrays are {', '.join(initial)}")
+
+
+def _listed(arrays: Mapping[str, Array]) -> str:
+    """For example "Dense_0/bias (4,), Dense_0/kernel (5, 4)"."""
+    return ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
 
 
 def _matching(

@@ -114,9 +114,10 @@ def is_pre_aggregator(stage: Any) -> bool:
 
 
 def _mix(report: CohortReport, pre_aggregate: PreAggregator, key: Array) -> CohortReport:
-    """The changed report; its `mixing` has the shares of the clients, whatever was mixed before."""
+    """The changed report; its `mixing` and `info` include those of stages before."""
     mixed = pre_aggregate(report._replace(mixing=None), key)
     require.instance(mixed, CohortReport, "the result of a pre-aggregator")
+    mixed = mixed._replace(info=report.info | mixed.info)
     if report.weights is not None:
         require.array(mixed.weights, f"float32[{mixed.valid.size}]", "the weights of a pre-aggregator's result")
     if mixed.mixing is None:

@@ -61,7 +61,7 @@ def convolution(equation: Equation, x: Array, kernel: Array) -> Convolution:
     x = _pad(x, 0, [(0, 0), *params["padding"], (0, 0)])
 
     def compute(outputs: Sequence[int]) -> Array:
-        z = convolve(x, kernel, params["window_strides"], params["rhs_dilation"], outputs)
+        z = convolve(x, kernel, params["window_strides"], params["rhs_dilation"], outputs, params["precision"])
         order = (layout[0], *layout[2:], layout[1])  # of the axes of z in the result
         return lax.transpose(z, [order.index(axis) for axis in range(z.ndim)])
 

@@ -58,6 +58,8 @@ def as_linen(module: Any) -> nn.Module:
     if isinstance(module, nnx.Module):
         return nnx.bridge.to_linen(lambda rngs: nnx.clone(module))
     try:
+        if any(kind.__module__.partition(".")[0] == "torch" for kind in type(module).__mro__):
+            raise TypeError  # all of which take any arguments
         inspect.signature(module).bind(rngs=None)
     except TypeError:
         raise TypeError(

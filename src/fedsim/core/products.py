@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import partial, reduce
 from itertools import product
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,31 +20,38 @@ from fedsim.core.types import Array
 Sizes = Sequence[int]  # of each axis
 
 
-@jax.custom_vjp
-def matmul(patches: Array, kernel: Array) -> Array:
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def matmul(patches: Array, kernel: Array, precision: Any = None) -> Array:
     """Product of `patches` [..., P] and `kernel` [P, F].
 
     The kernel's gradient is a product of two tall matrices, one of which the CPU has to transpose first. JAX's rule
     transposes the right one, together with all that was fused into it: up to five times slower.
     """
-    return patches @ kernel
+    return jnp.matmul(patches, kernel, precision=precision)
 
 
-def _matmul_backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+def _matmul_forward(patches: Array, kernel: Array, precision: Any) -> tuple[Array, tuple[Array, Array]]:
+    return jnp.matmul(patches, kernel, precision=precision), (patches, kernel)
+
+
+def _matmul_backward(precision: Any, residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     patches, kernel = residuals
     rows = tuple(range(patches.ndim - 1))
-    return gradient @ kernel.T, lax.dot_general(patches, gradient, ((rows, rows), ((), ())))
+    of_kernel = lax.dot_general(patches, gradient, ((rows, rows), ((), ())), precision)
+    return jnp.matmul(gradient, kernel.T, precision=precision), of_kernel
 
 
-matmul.defvjp(lambda patches, kernel: (patches @ kernel, (patches, kernel)), _matmul_backward)
+matmul.defvjp(_matmul_forward, _matmul_backward)
 
 
-def convolve(x: Array, kernel: Array, strides: Sizes, dilation: Sizes, outputs: Sizes) -> Array:
+def convolve(
+    x: Array, kernel: Array, strides: Sizes, dilation: Sizes, outputs: Sizes, precision: Any = None
+) -> Array:
     """The first `outputs` [*S'] of the convolution of padded x [B, *S, C] with `kernel` [*k, C, F]: [B, *S', F]."""
     starts = product(*(range(0, size * step, step) for size, step in zip(kernel.shape[:-2], dilation, strict=True)))
     sizes = (len(x), *outputs, x.shape[-1])
     shifted = [_every(x, (0, *start, 0), (1, *strides, 1), sizes) for start in starts]
-    return matmul(jnp.concatenate(shifted, axis=-1), kernel.reshape(-1, kernel.shape[-1]))
+    return matmul(jnp.concatenate(shifted, axis=-1), kernel.reshape(-1, kernel.shape[-1]), precision)
 
 
 def _every(x: Array, start: Sizes, strides: Sizes, sizes: Sizes) -> Array:

@@ -13,7 +13,7 @@ from fedsim.report.privacy import privacy_notes
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, scenarios
-from fedsim.report.table import Column, Number, Row, Table, mark_notes, with_best_in_bold
+from fedsim.report.table import Column, Number, Row, Table, mark_notes, with_best_in_bold, with_most_runs
 
 
 def accuracy_tables(results: Results) -> list[Table]:
@@ -59,6 +59,7 @@ def _excess_notes(results: Results, names: dict[Setting, str], settings: Sequenc
 
 def complete(table: Table, results: Results, data: str, metric: Metric, more: Sequence[str] = ()) -> Table:
     """The table with its data set, its digits and all notes: on marks, `more`, what was chosen, incomplete runs."""
+    table = with_most_runs(table)
     chosen = selection_notes(results.selection, data, metric) if results.selection else ()
     confirmed = (f"Values were {results.choice_remark}.",) if results.selection and results.confirmed else ()
     notes = (*table.notes, *mark_notes(table), *more, *chosen, *confirmed, *results.notes)

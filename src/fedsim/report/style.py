@@ -1,8 +1,9 @@
 """One style for all figures: fonts, sizes, colors, lines, panels, legends. Draw and save inside `context()`."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain, cycle, islice
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -53,25 +54,30 @@ def context() -> AbstractContextManager[None]:
 
 
 def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
-    """Color and line of each row, whose `rules` are given, the same in all figures.
+    """Color and line of each row, whose `rules` are given; a built-in rule with one row has the same in all figures.
 
-    Unless another row has them: of plug-ins, and of rules with many rows. Rows of one rule have its color and other
-    lines; many of them have shades of it, darker for the first.
+    Rows of one rule have its color and other lines; many of them have shades of it, darker for the first. A plug-in, or
+    a rule with several rows, has a color that no other rule has, as long as there are any.
     """
-    known, numbers = list(AGGREGATORS), Counter(rules)
-    shown: dict[int, dict[str, Any]] = {}
-    for position in sorted(range(len(rules)), key=lambda i: (rules[i] not in known, rules[i] in rules[:i])):
-        rule = rules[position]
-        place = known.index(rule) if rule in known else len(known) + crc32(rule.encode())
-        repeat, is_shade = rules[:position].count(rule), numbers[rule] >= len(LINES)
-        lightness = MAX_PALE * repeat / (numbers[rule] - 1) if is_shade else 0.0
-        line = 0 if is_shade else place // len(COLORS) + repeat
-        choices = []
-        for i in range(MAX_LINES):  # other lines of the color, then other colors
-            color = _paler(COLORS[(place + i // len(LINES)) % len(COLORS)], lightness)
-            choices.append({"color": color, "linestyle": LINES[(line + i) % len(LINES)]})
-        shown[position] = next((look for look in choices if look not in shown.values()), choices[0])
-    return [shown[position] for position in range(len(rules))]
+    known, numbers, taken = list(AGGREGATORS), Counter(rules), list[dict[str, Any]]()
+    of_rule: dict[str, Iterator[dict[str, Any]]] = {}
+    for rule in sorted(numbers, key=lambda rule: (rule not in known, numbers[rule] > 1)):
+        number, place = numbers[rule], known.index(rule) if rule in known else len(known) + crc32(rule.encode())
+        lines = [LINES[(place // len(COLORS) + i) % len(LINES)] for i in range(len(LINES))]
+        colors = [_paler(COLORS[(place + i) % len(COLORS)], 0.0) for i in range(len(COLORS))]
+        if number > 1 or rule not in known:
+            colors.sort(key=[look["color"] for look in taken].__contains__)
+        every = [[{"color": color, "linestyle": line} for line in lines] for color in colors]
+        free = [[look for look in of_color if look not in taken] for of_color in every]
+        is_shade = number >= len(LINES)
+        fitting = next((of_color for of_color in free if len(of_color) >= (1 if is_shade else number)), [])
+        chosen = list(islice(cycle(fitting or [*chain(*free)] or every[0]), number))
+        if is_shade and fitting:
+            shades = (_paler(fitting[0]["color"], MAX_PALE * i / (number - 1)) for i in range(number))
+            chosen = [fitting[0] | {"color": shade} for shade in shades]
+        taken += chosen
+        of_rule[rule] = iter(chosen)
+    return [next(of_rule[rule]) for rule in rules]
 
 
 def _paler(color: str, share: float) -> str:

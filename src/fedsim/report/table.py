@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from fedsim.report.metric import Metric
 
-DIVERGED, SKIPPED, PARTIAL = "†", "‡", "§"
+DIVERGED, SKIPPED, PARTIAL, FEWER = "†", "‡", "§", "¶"
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,13 @@ class Number:
     num_diverged: int = 0
     num_skipped: int = 0  # runs in which no client had a weight at the end
     is_partial: bool = False  # the worst without threats of other rows
+    most_runs: int = 0  # of the numbers of its column
 
     @property
     def marks(self) -> str:
         """Explained below the table; a number with any is never bold."""
         of = {DIVERGED: self.num_diverged, SKIPPED: self.num_skipped, PARTIAL: self.is_partial}
+        of[FEWER] = self.num_runs < self.most_runs
         return "".join(mark for mark, is_marked in of.items() if is_marked)
 
 
@@ -101,19 +103,30 @@ def records(tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def mark_notes(table: Table) -> list[str]:
-    """What the marks of the numbers mean: which runs diverged or had skipped rounds, and what lacks threats."""
-    diverged, skipped, partial = [], [], []
+    """What the marks of the numbers mean: which runs diverged or had skipped rounds, and what lacks threats or runs."""
+    diverged, skipped, partial, fewer = [], [], [], []
     for row, column, number in table.numbers:
         place = f"{row.name}, {column.label}"
         diverged += [f"{place}: {number.num_diverged} of {number.num_runs}"] if number.num_diverged else []
         skipped += [f"{place}: {number.num_skipped} of {number.num_runs}"] if number.num_skipped else []
         partial += [place] if number.is_partial else []
+        fewer += [f"{place}: {number.num_runs} of {number.most_runs}"] if number.num_runs < number.most_runs else []
     runs = {
         f"{DIVERGED} diverged runs": diverged,
         f"{SKIPPED} runs in which no client had a weight at the end": skipped,
         f"{PARTIAL} the worst without threats of other rows": partial,
+        f"{FEWER} fewer runs than another row has": fewer,
     }
     return [f"{what}: {'; '.join(places)}." for what, places in runs.items() if places]
+
+
+def with_most_runs(table: Table) -> Table:
+    """The table whose numbers know how many runs others of their columns have."""
+    columns = zip(*(row.entries for row in table.rows), strict=True)
+    most = [max((entry.num_runs for entry in of if isinstance(entry, Number)), default=0) for of in columns]
+    know = lambda entry, runs: replace(entry, most_runs=runs) if isinstance(entry, Number) else entry
+    rows = (replace(row, entries=tuple(map(know, row.entries, most))) for row in table.rows)
+    return replace(table, rows=tuple(rows))
 
 
 def with_best_in_bold(table: Table, metric: Metric) -> Table:
@@ -123,7 +136,7 @@ def with_best_in_bold(table: Table, metric: Metric) -> Table:
     def best(entries: Sequence[Entry]) -> float:
         numbers = [entry for entry in entries if isinstance(entry, Number)]
         whole = [metric.sign * shown(number) for number in numbers if not number.marks and math.isfinite(number.mean)]
-        has_worse = len(set(whole)) > 1 or len(whole) < len(numbers)
+        has_worse = len(set(whole)) > 1 or any(number.num_diverged or number.num_skipped for number in numbers)
         return metric.sign * max(whole, default=math.nan) if has_worse else math.nan
 
     def mark(entry: Entry, value: float) -> Entry:

@@ -29,10 +29,10 @@ TIED = ("zero updates",)  # reports of which rules may select clients by their o
 class _Case(StatefulFunctionCase):
     def __init__(self, aggregator: Aggregator, seed: int) -> None:
         self.aggregator, self.rng = aggregator, np.random.default_rng(seed)
-        self.num_examples, losses = draw_clients(self.rng)
+        self.num_examples, self.losses = draw_clients(self.rng)
         reports = draw_reports(self.rng, self.num_examples)
         inputs = {name: (self.add_measurements(report),) for name, report in reports.items()}
-        super().__init__(self.step, aggregator.init(make_variables(), self.num_examples, losses), inputs)
+        super().__init__(self.step, aggregator.init(make_variables(), self.num_examples, self.losses), inputs)
 
     def step(self, state: PyTree, report: CohortReport) -> tuple[Aggregate, PyTree]:
         results = self.aggregator.aggregate(state, report, KEY)
@@ -109,6 +109,13 @@ def _info(case: _Case) -> None:
             require.like(value, first[name], f"with {round.name} {name} in info")
 
 
+def _trace(case: _Case) -> None:
+    """As in the program of a run; the clause `jit` is about `aggregate`."""
+    jax.eval_shape(case.aggregator.init, make_variables(), case.num_examples, case.losses)
+    jax.eval_shape(case.aggregator.client_weights, case.rounds[0].next_state)
+    jax.eval_shape(case.add_measurements, *case.rounds[0].inputs)
+
+
 def _order(case: _Case) -> None:
     order = case.rng.permutation(COHORT_SIZE)
     for round in case.rounds:
@@ -151,7 +158,7 @@ def _identical(case: _Case) -> None:
     report = equalize_updates(draw_report(case.rng, num_examples))
     losses = jnp.zeros(COHORT_SIZE).at[report.client_ids].set(report.losses)
     first_state = case.aggregator.init(make_variables(), num_examples, losses)
-    for who, sent in (("clients", report), ("valid clients", invalidate(report, [1, 3], jnp.inf))):
+    for who, sent in (("clients", report), ("valid clients", invalidate(report, [1, 3, 4, 6], jnp.inf))):
         aggregate, _ = case.jitted(first_state, case.add_measurements(sent))
         if who == "clients" or jnp.any(aggregate.weights > 0):
             message = f"the update must be that of the {who} if all send the same one, but differs"
@@ -169,6 +176,7 @@ CLAUSES = by_name(
     _info,
     jit,
     vmap,
+    _trace,
     _order,
     _observe_losses,
     gradient,
@@ -192,10 +200,11 @@ def check_aggregator(aggregator: Aggregator, *, seed: int = 0, skip: Collection[
     - client_weights: alpha is None, or weights [N] of all clients;
     - info: scalars with the same names and dtypes in all rounds;
     - jit, vmap: the results are the same inside these (of `jit`, in one round);
+    - trace: `init`, `client_weights` and `measure` work inside `jax.jit`, too;
     - order: update, weights and state do not depend on the order of the clients;
     - observe_losses: if the rule has it, it keeps the state's form, and `aggregate` works without losses;
     - gradient: `jax.grad` of the update by the clients' updates is finite; the attack `ascent` needs it;
-    - identical: if all clients send the same update, it is the result, also if two of them are invalid.
+    - identical: if all clients send the same update, it is the result, also if four of them are invalid.
 
     >>> import fedsim
     >>> from fedsim.testing import check_aggregator
