@@ -178,7 +178,7 @@ class ProgressLines(Progress):
     def _report(self) -> None:
         while not self._closed.wait(self._seconds / 10):
             if self._has_heading and time.perf_counter() - self._last >= self._seconds:
-                self._print(f"{self._activity}, {self._describe()}")
+                self._print(f"{self._activity}, {self._describe()}" if self._has_started else self._activity)
 
     def _describe(self) -> str:
         """For example "620 of 1,500 rounds, 31 rounds/s, 28 s left"; the rate does not count compiling."""

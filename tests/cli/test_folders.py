@@ -150,6 +150,15 @@ def test_show_says_what_settings_lack(tmp_path, capsys):
     assert "RFA│Shuffling30%│10│2of2runs││" in text
 
 
+def test_show_counts_settings_of_one_state_if_there_are_many(tmp_path, capsys):
+    folder = synthetic.make_folder(tmp_path / "a", [synthetic.run("rfa")])
+    rates = [synthetic.run("arfl", **{"client.learning_rate": 0.1 + i / 100}) for i in range(60)]
+    index = [{"id": f"{i}", "position": 1 + i, "num_clients": 20} | run for i, run in enumerate(rates)]
+    folder.add_group("cut", Record(1.0, index, {}, [synthetic.ENVIRONMENT]))
+    assert main(["show", str(folder.path)]) == 0
+    assert "│60settings││20│0of1run│seed0(norows)│" in "".join(capsys.readouterr().out.split())
+
+
 def test_show_names_what_is_no_run_folder_among_others(folders, capsys):
     error = run_error(["show", str(folders / "first"), "nope", "empty"], capsys)
     assert error == "fedsim: error: nope empty: no run folders found; create one with `fedsim run`\n"
@@ -179,3 +188,16 @@ def test_diff(folders, monkeypatch, capsys):
     assert main(["diff", "first", "first"]) == 0
     assert capsys.readouterr().out == "No key differs.\nNo results differ.\n"
     assert main(["diff", "first", "nowhere"]) == 2
+
+
+def test_diff_of_a_folder_that_sweeps_a_key_more(tmp_path, monkeypatch, capsys):
+    """Equal settings have one name, though the rate is part of the names of one folder only."""
+    runs = [synthetic.run("rfa", 0.3, **{"client.learning_rate": rate}) for rate in (0.05, 0.3)]
+    for name, of_folder in (("a", runs), ("b", runs[1:])):
+        synthetic.make_folder(tmp_path / name, of_folder, synthetic.synthetic_accuracy)
+    monkeypatch.chdir(tmp_path)
+    assert main(["diff", "a", "b"]) == 0
+    printed = "".join(capsys.readouterr().out.split())
+    assert "client.learning_rate=0.05" in printed
+    assert printed.count("missing") == 1
+    assert printed.endswith("1of2settingshavethesameresults.")

@@ -1,7 +1,8 @@
 """`fedsim diff`: in what two run folders differ."""
 
 import argparse
-from itertools import chain
+from collections.abc import Sequence
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def call(options: argparse.Namespace) -> None:
     folders = [RunFolder(path) for path in (options.first, options.second)]
     names = [str(folder.path) for folder in folders]
     keys = find_differences(*map(_read_values, folders))
-    numbers = [_numbers(report.load(folder)) for folder in folders]
+    numbers = _numbers([report.load(folder) for folder in folders])
     every, different = numbers[0] | numbers[1], []
     for setting in every:
         first, second = (of.get(setting) for of in numbers)
@@ -61,16 +62,31 @@ def _read_values(folder: "RunFolder") -> dict[str, str]:
     return {key: ", ".join(sorted(different, key=by_size)) for key, different in values.items()}
 
 
-def _numbers(results: "Results") -> dict[tuple[str, str, str], "Number | None"]:
-    """The number of each setting, by the names of its data set, row and scenario."""
+def _numbers(results: "Sequence[Results]") -> list[dict[tuple[str, str, str], "Number | None"]]:
+    """For each folder, the number of each setting, by the names of its data set, row and scenario.
+
+    Keys that differ only between the folders have no part in the names: they are shown by themselves.
+    """
     from fedsim.report.accuracy import final_number
+    from fedsim.report.keys import SETTING_KEYS
     from fedsim.report.names import data_name, scenario_name
     from fedsim.report.rows import row_names
+    from fedsim.report.settings import settings_of
+    from fedsim.runs.sweep import varying_keys
 
-    return {
-        (data_name(setting.data), row, scenario_name(setting.scenario)): final_number(results, setting)
-        for setting, row in row_names(results.settings).items()
-    }
+    runs = [run for of in results for run in of.runs]
+    named = {*SETTING_KEYS, *chain.from_iterable(varying_keys(of.runs) for of in results)}
+    common = {key: value for run in runs for key, value in run.items() if key not in named}
+    settings = settings_of(
+        [run | {key: common[key] for key in run.keys() & common.keys()} for run in runs],
+        [stored.num_clients for of in results for _, stored in of.sources],
+    )
+    names = {run: (row, scenario_name(s.scenario)) for s, row in row_names(settings).items() for run in s.runs}
+    starts = accumulate((len(of.runs) for of in results), initial=0)
+    return [
+        {(data_name(s.data), *names[start + s.runs[0]]): final_number(of, s) for s in of.settings}
+        for start, of in zip(starts, results, strict=False)
+    ]
 
 
 def _format(number: "Number | None") -> str:

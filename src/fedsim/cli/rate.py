@@ -160,6 +160,7 @@ def _show_slowest(plan: "Plan", adversary: str, num_chosen: int) -> None:
     groups = [group for group in plan.groups if group.configs[0].attack.kind == attack]
     if not groups:
         return
+    print(f"fedsim: compiling {attack} to time it ...", file=sys.stderr)
     rule_of = lambda group: server_component(group.configs[0])
     timed = {rule_of(group): group for group in groups}
     seconds = {rule: server_seconds(group.configs[0], group.dataset, group.layout) for rule, group in timed.items()}

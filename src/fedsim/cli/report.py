@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim.config.values import option_of
+from fedsim.config.values import Sweep, option_of
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     from fedsim.runs.folder import RunFolder
 
     folders = [RunFolder(path) for path in options.run]
-    given = [*(["--preset"] if options.preset is not None else []), *map(option_of, overrides)]
+    of_keys = [option_of(f"sweep.{key}" if isinstance(overrides[key], Sweep) else key) for key in overrides]
+    given = [*(["--preset"] if options.preset is not None else []), *of_keys]
     if given and not options.config:
         raise ConfigError(f"{given[0]}: must be used with --config CONFIG")
     config = toml.read(options.config, overrides, options.preset) if options.config else None

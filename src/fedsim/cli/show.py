@@ -115,7 +115,7 @@ def _status(runs: Sequence["StoredRun"], last: dict["GroupFolder", int]) -> str:
 def _setting_rows(
     runs: Sequence["StoredRun"], settings: Sequence["Setting"], last: dict["GroupFolder", int]
 ) -> list[tuple[str, ...]]:
-    """A row a setting, incomplete ones first; of many settings, complete ones are one row."""
+    """A row a setting, incomplete ones first; of many settings, complete ones are one row, and those of one state."""
     from fedsim.report.names import count, scenario_name
     from fedsim.report.rows import row_names
 
@@ -123,10 +123,16 @@ def _setting_rows(
     is_complete = lambda setting: num_complete[setting] == len(setting.runs)
     rows, names = [], row_names(settings)
     others = list(filter(is_complete, settings)) if len(settings) > MAX_SETTINGS else []
+    states: dict[tuple[str, ...], list[Setting]] = {}
     for setting in sorted(settings, key=is_complete)[: len(settings) - len(others)]:
-        rounds = str(runs[setting.runs[0]].num_rounds)
         of = f"{num_complete[setting]} of {count(len(setting.runs), 'run')}"
-        rows.append((names[setting], scenario_name(setting.scenario), rounds, of, _missing(runs, setting, last)))
+        state = str(runs[setting.runs[0]].num_rounds), of, _missing(runs, setting, last)
+        states.setdefault(state, []).append(setting)
+    for state, members in states.items():
+        if len(settings) > MAX_SETTINGS and len(members) > 1:
+            rows.append((count(len(members), "setting"), "", *state))
+        else:
+            rows += [(names[setting], scenario_name(setting.scenario), *state) for setting in members]
     num_runs = sum(len(setting.runs) for setting in others)
     rest = (count(len(others), "complete setting"), "", "", f"{num_runs} of {count(num_runs, 'run')}", "")
     return [*rows, *([rest] if others else [])]

@@ -75,6 +75,7 @@ def contents(results: Results) -> Json:
         "shares": list(map(percent, sorted({s.scenario.share for s in settings if not s.scenario.is_clean}))),
         "data": data,
         "settings": described,
+        "choice": results.choice_remark,
         "worst": {metric.name: _worst(described, metric, results) for metric in metrics},
     }
 

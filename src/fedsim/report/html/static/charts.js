@@ -6,6 +6,7 @@ const number = (field, more) => ({ field, type: "quantitative", scale: { zero: f
 const WHOLE = "datum.value % 1 ? '' : datum.value";
 const rounds = number("round", { axis: { title: "Round", labelExpr: WHOLE, grid: false } });
 const SHORT_KEYS = "replace(datum.label, regexp('\\\\w+\\\\.(?=\\\\w+=)', 'g'), '')"; // without their sections
+const keysOf = (name) => [...name.matchAll(/\.(\w+)=/g)].map((match) => match[1]);
 const fill = nominal("color", { scale: null });
 const wide = (height) => ({ width: "container", height, autosize: { type: "fit-x", contains: "padding" } });
 const legend = (more) => ({ orient: "bottom", symbolType: "stroke", symbolSize: 300, ...more });
@@ -15,7 +16,8 @@ function heatMap({ columns, rows, cells, title, step, limit }) {
   const names = { domain: false, ticks: false };
   const isLong = Math.max(...columns.map(({ length }) => length)) > step / 7;
   const top = { ...names, orient: "top", title, titleAnchor: "start", labelAngle: isLong ? -40 : 0, labelLimit: 130 };
-  const left = { ...names, labelLimit: limit, labelExpr: SHORT_KEYS };
+  const areDifferent = rows.map(keysOf).every((keys) => new Set(keys).size === keys.length);
+  const left = { ...names, labelLimit: limit, labelExpr: areDifferent ? SHORT_KEYS : "datum.label" };
   const when = (test, yes, no) => ({ condition: { test, value: yes }, value: no });
   const color = number("level", { legend: null, scale: { scheme: "cividis", domain: [0, 1] } });
   const text = (field, fontSize, dy) => ({
@@ -66,7 +68,7 @@ function curves({ values, names, colors, dashes, title, type, width }) {
 
 // A line a client, interrupted where the client was not in the cohort.
 function clientWeights(values, title) {
-  const [domain, colors] = [[BENIGN[0], BYZANTINE[0]], [BENIGN[1], BYZANTINE[1]]], key = legend();
+  const [domain, colors] = [[BENIGN[0], BYZANTINE[0]], [BENIGN[1], BYZANTINE[1]]], key = legend({ labelLimit: 300 });
   const look = (range) => nominal("kind", { scale: { domain, range }, legend: key });
   const line = { type: "line", strokeWidth: 1.3, invalid: "break-paths-show-path-domains" };
   const y = number("weight", { title, scale: { zero: true } });

@@ -86,7 +86,8 @@ function drawMap() {
   const threat = { [ALL]: "Threat", [WORST]: `Worst of ${page.threats.length} threats` }[state.threat] ?? state.threat;
   const share = state.share === ALL ? "by share" : state.share;
   const title = page.threats.length ? `${threat}, ${share} of clients` : null;
-  byId("how").textContent = `${label}: ${how}`;
+  const isChosen = cells.some((cell) => cell.threat === WORST);
+  byId("how").textContent = `${label}: ${how}${isChosen ? `; the worst is ${page.choice}` : ""}`;
   return draw("map", heatMap({ columns, rows, cells, title, step, limit }));
 }
 
