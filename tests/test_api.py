@@ -224,7 +224,7 @@ def test_the_model_of_fewer_rounds_is_not_that_of_a_run_that_got_more(tmp_path):
         run(3, Stop(calls=1))
     interrupted = fedsim.Result(tmp_path)
     assert interrupted.runs[0]["server.num_rounds"] == 3
-    with pytest.raises(RunFolderError, match="the run is incomplete; run its configuration again to resume$"):
+    with pytest.raises(RunFolderError, match=r"the run is incomplete; run its configuration again to resume$"):
         interrupted.model(0)
     assert run(3).model(0).arrays
 

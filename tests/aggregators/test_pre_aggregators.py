@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedsim.aggregators import adaptive_clipping, arc, bucketing, clipping, nnm, quantization, top_k, zeroing
+import fedsim
+from fedsim.aggregators import adaptive_clipping, apply, arc, bucketing, clipping, nnm, quantization, top_k, zeroing
 from tests.aggregators.test_robust import KEY, clip, flat, report_of, updates_of
 
 VALID = np.arange(11) != 4
@@ -97,6 +98,12 @@ def test_top_k_keeps_the_largest(share, k):
     expected = np.where(np.argsort(np.argsort(-np.abs(x), axis=1), axis=1) < k, x, 0)
     np.testing.assert_allclose(rows_of(kept), expected * VALID[:, None], rtol=1e-6)
     assert kept.info["bytes_sent"] == 10 * min(8 * k, 4 * 6)  # of ten clients: values and positions, or all values
+
+
+def test_scalars_of_all_pre_aggregators_are_recorded():
+    record = lambda **info: lambda report, key: report._replace(info=info)
+    rule = fedsim.chain(record(one=1.0, both=1.0), record(both=2.0), fedsim.aggregators.median())
+    assert apply(rule, [[1.0], [2.0]]).info == {"one": 1.0, "both": 2.0}
 
 
 @pytest.mark.parametrize("bits", [2, 5, 16])

@@ -308,12 +308,17 @@ def sweep(*, tau: Annotated[float, "x"] = 1.0):
 
 def adversary(*, tau: Annotated[float, "x"] = 1.0):
     return fedavg()
+
+
+bound = __import__("functools").partial(my_rule, rounds=5)
 """
     (folder / "rules.py").write_text("from __future__ import annotations\n" + RULES + code)
     experiment = parse(rule("rules.py:listed") + "\n[listed]\nsizes = [3]")
     (config,) = experiment.runs()
     assert config.section("listed") == {"sizes": (3,), "most": float("inf")}
     assert parse(experiment.dump()).runs() == [config]
+    (config,) = parse(rule("rules.py:bound")).runs()
+    assert config.section("bound")["rounds"] == 5
     for name, message in (
         ("odd", "odd.table: must be a number, text"),
         ("hidden", "its annotations cannot be read: name 'NotThere' is not defined"),

@@ -89,6 +89,12 @@ def test_a_pool_comes_first_and_saves_what_it_does_not_cover():
     assert "[2,3,3,3] = custom_jvp_call" in text
 
 
+def test_products_have_the_precision_of_their_convolution():
+    loss = lambda x, kernel: jnp.sum(lax.conv(x, kernel, (1, 1), "SAME", precision="highest") ** 2)
+    trace = jax.make_jaxpr(jax.grad(rewrite(loss), argnums=(0, 1)))(jnp.ones((2, 3, 5, 5)), jnp.ones((4, 3, 3, 3)))
+    assert str(trace).count("dot_general") == str(trace).count("Precision.HIGHEST, Precision.HIGHEST") == 3
+
+
 @jax.custom_vjp
 def reversed_gradient(x):
     return convolve(x)

@@ -10,6 +10,7 @@ from fedsim.datasets import arrays, windows
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import unseen_notes
 from fedsim.datasets.natural_clients import concatenate_clients
+from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.scales import scale_notes
 from fedsim.engine import make_plan
 from fedsim.errors import ConfigError, DataError
@@ -40,6 +41,9 @@ def test_characters_that_are_no_class_of_a_text_model_raise():
     assert note in plan(texts, texts, "mlp").notes
     backdoor = {"corruption": {"kind": "backdoor", "fraction": 1.0}}
     plan(texts, texts, **backdoor, backdoor={"phrase": [1, 0]})
+    with pytest.raises(ConfigError, match=r"backdoor: phrase: must have 1 to 3 tokens, got 0"):
+        plan(texts, texts, **backdoor, backdoor={"phrase": []})
+    assert make_plan(fedsim.load(backdoor | {"backdoor": {"phrase": []}})).groups  # of images it has no part
     with pytest.raises(ConfigError, match=r"^backdoor\.phrase: must be tokens from 0 to 1, got 2$"):
         plan(texts, texts, **backdoor, backdoor={"phrase": [1, 2]})
     for x, x_test, value in ((10 * texts, texts, 10), (texts, texts + 1, 2), (-texts, texts, -1)):
@@ -63,6 +67,27 @@ def test_negative_labels_of_natural_clients_are_no_regression():
     raw = concatenate_clients("mine", [("al", X, -1 - Y)], inputs="vector")
     with pytest.raises(DataError, match="training labels must be 0 to 0, got -3 to -1; number them"):
         canonicalize(raw, needs_test=False)
+
+
+def test_a_part_of_a_test_set_is_no_missing_one():
+    """Which would be taken from the training examples."""
+    with pytest.raises(DataError, match="6 test inputs but 0 labels"):
+        canonicalize(RawDataset("mine", X, Y, X, Y[:0], 3, "vector"), needs_test=False)
+    with pytest.raises(DataError, match="0 test examples but 6 client ids"):
+        canonicalize(RawDataset("mine", X, Y, X[:0], Y[:0], 3, "vector", Y, Y), needs_test=False)
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        ([b"H7", b"H9"], ("H7", "H9")),
+        (np.asarray([b"H7", b"H9"], object), ("H7", "H9")),
+        (["1e9", "1e" + "9" * 20], None),
+    ],
+)
+def test_client_ids_are_bytes_or_look_like_huge_numbers(ids, names):
+    data = fedsim.from_arrays(X, Y, np.asarray(ids)[np.arange(6) % 2], X, Y)
+    assert data.client_names == (names or tuple(ids))
 
 
 def test_classes_beyond_the_given_number_name_the_number():

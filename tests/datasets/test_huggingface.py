@@ -65,6 +65,12 @@ def test_splits_with_different_columns_raise(tmp_path):
     path = save(tmp_path / "saved", {"age": [1.0, 2.0], "label": ["a", "b"]}, test={"age": [1.0]})
     with pytest.raises(DataError, match=r"must have equal columns, got label \(String\); no other"):
         huggingface(0, path=path, label="label")
+    train = {"age": [1.0, 2.0] * 3, "label": ["a", "b"] * 3, "id": [*range(6)]}
+    path = save(tmp_path / "other", train, test={"age": [1.0] * 2, "label": ["a", "b"], "key": ["x", "y"]})
+    raw = huggingface(0, path=path, label="label", drop=("id", "key"))
+    assert (raw.x.shape, raw.x_test.shape) == ((6, 1), (2, 1))
+    with pytest.raises(DataError, match=r"drop must name columns \(age, label, id, key\), got ids"):
+        huggingface(0, path=path, label="label", drop=("ids",))
 
 
 NUMBERS = [1.0, 2.0, 3.0, 4.0] * 2

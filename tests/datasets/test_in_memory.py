@@ -91,6 +91,21 @@ def test_a_partition_divides_the_examples_anew(dataset):
         assert rows_of(planned.train.x) == rows_of(data.train.x)
 
 
+def test_clients_that_are_numbered_from_0_are_known_by_their_numbers():
+    """In a sample, too; a partition that does not use them is noted."""
+    data = fedsim.from_arrays(X, Y, np.arange(len(Y)) % 5, X, Y)
+    assert data.client_names == ()
+    plan = make_plan(fedsim.load(TABLES, data=data, data__sample_clients=2, server__cohort_size=2))
+    (sampled,) = plan.datasets.values()
+    for client, name in enumerate(sampled.client_names):
+        start = sampled.train.offsets[client]
+        own = sampled.train.x[start : start + sampled.train.num_examples[client]]
+        assert rows_of(own) == rows_of(X[int(name) :: 5])
+    assert set(sampled.client_names) != {"0", "1"}
+    (divided,) = make_plan(fedsim.load(TABLES, data=data, data__partition="iid")).datasets.values()
+    assert any("its clients are not used" in note for note in divided.notes)
+
+
 def test_data_win_over_the_configuration(dataset, tmp_path):
     (tmp_path / "digits.toml").write_text(
         'data = {name = "digits", partition = "dirichlet"}\nsweep = [{seed = [0, 1]}]'

@@ -190,6 +190,8 @@ def test_any_configuration_can_have_a_long_tail():
         make_long_tail(replace(make_raw([5]), y=np.arange(1, 6)), 0.1, np.random.default_rng(0))
     with pytest.raises(DataError, match=r"^data\.long_tail: must be 1 for example, .* no single class, got 0\.5"):
         make_long_tail(replace(make_raw([5]), num_classes=0), 0.5, np.random.default_rng(0))
+    with pytest.raises(DataError, match=r"^data\.long_tail: must be larger"):  # for a test set that there is
+        make_long_tail(replace(make_raw([70], [5]), y_test=np.full(5, 6)), 0.5, np.random.default_rng(0))
 
 
 def make_repeated(train, test, inputs="image", has_clients=True) -> RawDataset:

@@ -102,6 +102,8 @@ def test_spaces(csv_file):
         read(path)
     unread = {"drop": ["y"]}, {"text": "y"}
     assert [table.table(0, path=str(path), label="c", **settings).num_classes for settings in unread] == [3, 3]
+    path = csv_file(y=["u", "u "] * 12, b=["of", "to"] * 12)
+    assert table.table(0, path=str(path), label="c", text="b").num_classes == 3  # y is not used
     with pytest.raises(DataError, match="text y must have a text in every row, got None in row 1"):
         table.table(0, path=str(csv_file(y=["u", "NA"] * 12)), label="c", text="y")
 

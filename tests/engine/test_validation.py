@@ -109,6 +109,26 @@ def test_natural_clients_keep_an_example_each():
         hold_out(raw, "validation_fraction", 0.01, np.random.default_rng(0), is_natural=False)
 
 
+def test_validation_windows_share_no_character_with_training():
+    """Of windows of 5 numbered characters; a text that is too short for both parts stays whole."""
+    sizes, window = np.asarray([40, 7, 60]), np.arange(5)
+    owners = np.repeat(np.arange(3), sizes)
+    starts = np.arange(len(owners)) + 10 * owners
+    raw = make_raw(owners, starts[:, None] + window, "text", client_ids=owners)
+    rest, kept = hold_out(raw, "validation_fraction", 0.2, np.random.default_rng(0), is_natural=True)
+    assert not np.isin(kept.x, rest.x).any()
+    assert np.bincount(rest.client_ids).tolist() == [32, 7, 48]
+    assert np.bincount(kept.y).tolist() == [4, 0, 8]
+    _, few = hold_out(raw, "validation_fraction", 0.01, np.random.default_rng(0), is_natural=True)
+    np.testing.assert_array_equal(few.x[:, 0], starts[[39, 46, 106]])  # the last of each
+    _, whole = hold_out(replace(raw, are_windows=False), "validation_fraction", 0.2, np.random.default_rng(0), True)
+    assert len(whole.y) == 21
+    with pytest.raises(DataError, match=r"^data.validation_fraction: must be 0 for .* which are too short for it$"):
+        hold_out(
+            make_raw(owners, np.zeros((107, 108), int), "text"), "validation_fraction", 0.5, None, is_natural=False
+        )
+
+
 def test_rounds_with_more_corrupted_clients_than_f(plan, folder):
     clients = folder.read("clients").to_dicts()
     assert not any(client["malicious"] for client in clients)  # there is no attack

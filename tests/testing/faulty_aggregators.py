@@ -74,7 +74,11 @@ FAULTY = [
         weights(lambda r: r.valid / jnp.maximum(lockstep_max(jnp.sum(r.valid)), 1)),
         "inside jax.vmap the result differs .*: by",
     ),
-    ("trace", rule()._replace(init=lambda variables, n, losses: jnp.float32(float(n.max()))), "ConcretizationTypeError"),
+    (
+        "trace",
+        rule()._replace(init=lambda model, sizes, losses: jnp.float32(float(sizes[0]))),
+        "ConcretizationTypeError",
+    ),
     ("trace", rule(alpha=lambda state: None if float(state) == 0 else jnp.ones(12) / 12), "ConcretizationTypeError"),
     ("trace", rule()._replace(measure=lambda root, report: float(report.losses[0])), "ConcretizationTypeError"),
     (

@@ -121,9 +121,10 @@ def _setting_rows(
 
     num_complete = {setting: sum(runs[run].is_complete for run in setting.runs) for setting in settings}
     is_complete = lambda setting: num_complete[setting] == len(setting.runs)
-    rows, names = [], row_names(settings)
+    rows: list[tuple[str, ...]] = []
+    names = row_names(settings)
     others = list(filter(is_complete, settings)) if len(settings) > MAX_SETTINGS else []
-    states: dict[tuple[str, ...], list[Setting]] = {}
+    states: dict[tuple[str, str, str], list[Setting]] = {}
     for setting in sorted(settings, key=is_complete)[: len(settings) - len(others)]:
         of = f"{num_complete[setting]} of {count(len(setting.runs), 'run')}"
         state = str(runs[setting.runs[0]].num_rounds), of, _missing(runs, setting, last)

@@ -44,9 +44,7 @@ def _matmul_backward(precision: Any, residuals: tuple[Array, Array], gradient: A
 matmul.defvjp(_matmul_forward, _matmul_backward)
 
 
-def convolve(
-    x: Array, kernel: Array, strides: Sizes, dilation: Sizes, outputs: Sizes, precision: Any = None
-) -> Array:
+def convolve(x: Array, kernel: Array, strides: Sizes, dilation: Sizes, outputs: Sizes, precision: Any = None) -> Array:
     """The first `outputs` [*S'] of the convolution of padded x [B, *S, C] with `kernel` [*k, C, F]: [B, *S', F]."""
     starts = product(*(range(0, size * step, step) for size, step in zip(kernel.shape[:-2], dilation, strict=True)))
     sizes = (len(x), *outputs, x.shape[-1])

@@ -1,6 +1,7 @@
 """Examples that are left out before a partition: repeated ones, a long tail's, and those that are held out."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def make_long_tail(raw: RawDataset, decay: float, rng: np.random.Generator) -> R
 
     Cui, Jia, Lin, Song, Belongie: "Class-Balanced Loss Based on Effective Number of Samples", CVPR 2019,
     https://arxiv.org/abs/1901.05555: n_k = n mu^k. Karimireddy, He, Jaggi (ICLR 2022) use it with mu = 0.5.
-    Raises `DataError` if examples do not have a single class each, or none is left for training, or for a test that there is.
+    Raises `DataError` if examples do not have a single class each, or none is left for training or of a test set.
     """
     if not is_single_label(raw):
         raise DataError(f"data.long_tail: must be 1 for {raw.name}, whose examples have no single class, got {decay:g}")
@@ -89,17 +90,23 @@ def hold_out(
 
 
 def _split_by_time(raw: RawDataset, fraction: float, gap: int) -> tuple[np.ndarray, np.ndarray]:
-    """The positions of each client's last windows, and of those at least `gap` windows before; all of a short text."""
-    held_out, rest = [], []
-    for pool in make_pools(np.zeros(len(raw.y), int) if raw.client_ids is None else raw.client_ids).values():
-        num_rest = max(1, floor_fraction(len(pool), 1 - fraction))
-        num_rest = num_rest if num_rest + gap < len(pool) else len(pool)
-        held_out.append(pool[num_rest + gap :])
-        rest.append(pool[:num_rest])
-    positions = np.sort(np.concatenate(held_out)), np.sort(np.concatenate(rest))
-    if not len(positions[0]):
-        raise DataError(f"data.validation_fraction: must be larger, or 0, for the texts of {raw.name}, got {fraction:g}")
-    return positions
+    """The positions of each client's last windows, and of those at least `gap` windows before; all of a short text.
+
+    If all texts are too short for this fraction, the last window of each is held out.
+    """
+    pools = make_pools(np.zeros(len(raw.y), int) if raw.client_ids is None else raw.client_ids).values()
+
+    def split(num_rest: Callable[[int], int]) -> tuple[np.ndarray, np.ndarray]:
+        ends = [end if 0 < (end := num_rest(len(pool))) < len(pool) - gap else len(pool) for pool in pools]
+        held_out = [pool[end + gap :] for pool, end in zip(pools, ends, strict=True)]
+        rest = [pool[:end] for pool, end in zip(pools, ends, strict=True)]
+        return np.sort(np.concatenate(held_out)), np.sort(np.concatenate(rest))
+
+    held_out, rest = split(lambda size: max(1, floor_fraction(size, 1 - fraction)))
+    held_out, rest = (held_out, rest) if len(held_out) else split(lambda size: size - gap - 1)
+    if not len(held_out):
+        raise DataError(f"data.validation_fraction: must be 0 for the texts of {raw.name}, which are too short for it")
+    return held_out, rest
 
 
 def _select(raw: RawDataset, held_out: np.ndarray, rest: np.ndarray) -> tuple[RawDataset, Examples]:

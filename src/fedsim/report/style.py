@@ -67,7 +67,9 @@ def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
         colors = [_paler(COLORS[(place + i) % len(COLORS)], 0.0) for i in range(len(COLORS))]
         if number > 1 or rule not in known:
             colors.sort(key=[look["color"] for look in taken].__contains__)
-        every = [[{"color": color, "linestyle": line} for line in lines] for color in colors]
+        every: list[list[dict[str, Any]]] = [
+            [{"color": color, "linestyle": line} for line in lines] for color in colors
+        ]
         free = [[look for look in of_color if look not in taken] for of_color in every]
         is_shade = number >= len(LINES)
         fitting = next((of_color for of_color in free if len(of_color) >= (1 if is_shade else number)), [])
