@@ -64,7 +64,8 @@ def with_adapters(
         stored = {f"statistics/{name}": value for name, value in flatten_dict(statistics or {}, sep="/").items()}
         known = _matching(initial, base, is_trained) | _matching(stored, base, lambda name: False)
         if not known:
-            raise ValueError(f"adapter.base: must have arrays of the model, {_listed(initial)}, got {', '.join(base)}")
+            arrays = ", ".join(f"{name} {array.shape}" for name, array in initial.items())
+            raise ValueError(f"adapter.base: must have arrays of the model, {arrays}, got {', '.join(base)}")
 
     def init(key: Array) -> Variables:
         params, statistics = init_all(key)
@@ -104,11 +105,6 @@ def _check(initial: Mapping[str, Array], rank: int, whole: Sequence[str]) -> Non
     for pattern in whole:
         if not any(fnmatchcase(name, pattern) for name in initial):
             raise ValueError(f"adapter.whole: no array matches {pattern}; the arrays are {', '.join(initial)}")
-
-
-def _listed(arrays: Mapping[str, Array]) -> str:
-    """For example "Dense_0/bias (4,), Dense_0/kernel (5, 4)"."""
-    return ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
 
 
 def _matching(
