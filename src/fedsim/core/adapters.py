@@ -33,11 +33,11 @@ def with_adapters(
 ) -> Task:
     """`task` whose parameters are adapters: layers of `flax.linen.Dense` compute x W + bias + alpha / rank (x a) b.
 
-    Its params are arrays by name, such as "Dense_0/lora_a". All other arrays are frozen, except those whose names
-    match a pattern in `whole`, such as "Dense_2/*". The model starts with the arrays `base` by name; what is
-    trained may be missing there, and has initial values then. Without `base`, frozen arrays are those of one random
-    model. Raises `ValueError` if the model has no such layers, `base` lacks an array, has another shape or no array
-    of the model, or a pattern matches none.
+    Its params are arrays by name, such as "Dense_0/lora_a". All other arrays are frozen, except those whose names match
+    a pattern in `whole`, such as "Dense_2/*". The model starts with the arrays `base` by name; what is trained may be
+    missing there, and has initial values then. Without `base`, frozen arrays are those of one random model. Raises
+    `ValueError` if the model has no such layers, `base` lacks an array, has another shape or no array of the model, or
+    a pattern matches none.
     """
     layers = partial(_add_adapter, rank=rank, scale=alpha / max(rank, 1))
 
