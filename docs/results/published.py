@@ -22,8 +22,8 @@ A cell *agrees* if the means differ by at most 2 pooled standard deviations (of 
 within 4 of them or within 2 points, and *differs* otherwise ([how](extending.md#claims-of-a-paper)). Tables without
 published numbers are checked by their signs. What differs has a cause, or is called unexplained.
 All numbers can be computed again from `docs/results/rows/published-*` without running anything, by
-`python docs/results/make.py`. To compare an installation, `--preset check` runs a part of each table; of heatmaps and
-niid-bench only first rounds, which have no published numbers."""
+`python docs/results/make.py`. To compare an installation, `--preset check` runs a part of each table, of most
+only first rounds, which have no published numbers."""
 
 
 class Table(NamedTuple):
