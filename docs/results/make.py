@@ -86,7 +86,7 @@ of fedsim. **{summary}.**
 
 The tables and verdicts can be computed again from `docs/results/rows` without running anything: `python
 docs/results/make.py` writes this page and those that it links. Notes below the tables have numbers of further runs,
-too. Table 2 at `medium` is not complete on CIFAR-10 and FEMNIST: claims are there for the scenarios that were run.
+too. Table 2 at `medium` is not complete on CIFAR-10: claims are there for the scenarios that were run.
 Tables of other papers are compared on a page of their own: [other people's numbers](published.md).
 """
 

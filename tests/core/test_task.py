@@ -89,6 +89,13 @@ def test_examples_that_cannot_be_evaluated_are_refused(change, message, dataset)
         fedsim.evaluate(task, {}, dataset.x_test, dataset.y_test)
 
 
+def test_outputs_that_are_nan_are_never_correct(dataset):
+    """Though their argmax is class 0."""
+    task = fedsim.classification(Linear(), dataset.train.x[0])
+    lost = jax.tree.map(lambda a: a * np.nan, task.init(jax.random.key(7)))
+    assert fedsim.evaluate(task, lost, dataset.x_test, 0 * dataset.y_test).num_correct == 0
+
+
 @pytest.mark.parametrize("batch_size", [3, 7, 40, 1000])
 def test_evaluation_counts_every_example_once(batch_size, dataset):
     task = fedsim.classification(Linear(), dataset.train.x[0])

@@ -43,7 +43,7 @@ def test_step_bytes_bound_what_xla_needs(size):
 
 def test_a_layout_counts_the_labels_that_depend_on_the_model():
     """The step of the task that the corruption changes bounds the models in lockstep."""
-    config = "data = {num_train = 400, num_test = 20}\nmodel.name = 'logistic'\ncorruption = {fraction = 0.5, kind = "
+    config = "data = {num_train = 700, num_test = 20}\nmodel.name = 'logistic'\ncorruption = {fraction = 0.5, kind = "
     models = []
     for kind in ("flipping", "furthest_flipping"):
         (group,) = make_plan(parse(f"{config}'{kind}'}}"), Machine("cpu", 1, 2**20)).groups

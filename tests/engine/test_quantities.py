@@ -134,6 +134,9 @@ def test_accuracy_after_local_steps_with_whole_batches(tmp_path):
     message += 'use data.partition = "natural", or test_client_ids$'
     with pytest.raises(ConfigError, match=message):
         fedsim.run(without_clients, out=tmp_path / "b", progress=False)
+    numbers = fedsim.from_arrays(x[:45], x[:45, 0], owners[:45], x[45:], x[45:, 0], test_client_ids=owners[45:])
+    with pytest.raises(ConfigError, match=r"^record\.local_steps: must be 0 for arrays, whose targets are numbers"):
+        make_plan(fedsim.load({"server": {"cohort_size": 3}, "record": {"local_steps": 1}}, data=numbers))
 
 
 def test_a_note_says_why_models_of_the_clients_own_are_not_measured(tmp_path):
@@ -152,6 +155,8 @@ def test_a_note_says_why_models_of_the_clients_own_are_not_measured(tmp_path):
     keys |= {"client__algorithm": f"{tmp_path}/mine.py:same", "server__num_rounds": 1}  # without a state
     with pytest.warns(UserWarning, match="they stay on the host"):
         fedsim.run(fedsim.load({"data": {"placement": "host"}}, data=data, **keys), out=tmp_path / "a", progress=False)
+    data, keys["client__algorithm"] = fedsim.from_arrays(x, y / 7, owners, x, y / 7, test_client_ids=owners), "ditto"
+    assert note + "targets of arrays are numbers" in notes("device")
 
 
 def test_examples_without_a_class_are_refused(tmp_path):

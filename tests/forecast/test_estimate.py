@@ -65,6 +65,17 @@ def test_time_grows_with_runs_rounds_and_epochs(monkeypatch):
     assert seconds(client_devices=2) < seconds()
 
 
+def test_a_batch_is_at_most_what_the_largest_client_has():
+    """However large the number in the configuration is."""
+    dataset = load_dataset(parse(TEXT).runs()[0])
+    whole, larger = (parse(TEXT, {"client.batch_size": size}) for size in (dataset.max_num_examples, 10**6))
+    layout, micro = Layout(client_width=4), Layout(client_width=4, micro_batch=10**5)
+    assert estimate.group_bytes(larger.runs(), dataset, layout) == estimate.group_bytes(whole.runs(), dataset, layout)
+    work = estimate.example_work(whole.runs()[0], dataset, layout)
+    assert [estimate.example_work(larger.runs()[0], dataset, of) for of in (layout, micro)] == [work, work]
+    assert make_plan(larger).groups[0].layout == make_plan(whole).groups[0].layout
+
+
 def test_a_step_is_timed():
     config = parse(TEXT).runs()[0]
     assert 0 < estimate.group_seconds([config], load_dataset(config), Layout(client_width=2)) < 100

@@ -169,6 +169,7 @@ def test_bad_input_is_one_line(tmp_path, capsys):
         (["median", "--trimmed-mean.num-byzantine", "5"], f"--trimmed-mean.num-byzantine: {fixed}"),
         (["krum", "--krum.num-byzantine", "5"], "--krum.num-byzantine: must be left out; use --server.num-byzantine 5"),
         (["rfa", "--sweep.rfa.eps", "0.1", "1"], "--sweep.rfa.eps: must be one value"),
+        (["a/b.py:c", "a-b.py:c"], "RULE: names must differ in letters or digits, since cards are named by these"),
     ):
         assert f": {message}" in run_error(["rate", *arguments], capsys)
     assert not list(tmp_path.iterdir())

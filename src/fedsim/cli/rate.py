@@ -49,6 +49,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     from fedsim.config.registry import lookup
     from fedsim.engine import devices
     from fedsim.rating import protocol
+    from fedsim.report.names import file_part
 
     if options.target is None:
         devices.use_one_per_core()  # before a check starts JAX
@@ -57,6 +58,9 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     if protocol.RULE in overrides:
         raise ConfigError(f"--{protocol.RULE}: must be left out; give rules as arguments: fedsim rate RULE")
     rules = [{protocol.RULE: rule, **overrides} for rule in dict.fromkeys(options.rule)]
+    cards = [f"cards/{file_part(protocol.name_of(keys)).lower()}" for keys in rules]
+    if len(set(cards)) < len(cards):
+        raise ConfigError("RULE: names must differ in letters or digits, since cards are named by these")
     for keys in rules:
         protocol.check_keys(data, keys)
     if options.dry_run or options.target is not None:
@@ -64,16 +68,14 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
         return
     from fedsim import report
     from fedsim.engine import prepare
-    from fedsim.report.names import file_part
     from fedsim.runs.folder import RunFolder
     from fedsim.terminal import make_console
 
     folder = RunFolder(options.out or Path(f"runs/rating-{data}"))
     for keys in rules[1:]:
         prepare(protocol.read(data, "labels", keys))  # refuses a rule that fails before the runs of others
-    for keys in rules:
+    for keys, name in zip(rules, cards, strict=True):
         card = _rate(data, keys, folder, options)
-        name = f"cards/{file_part(card.rule).lower()}"
         cells = report.as_csv([cell._asdict() for cell in card.cells])
         texts = {f"{name}.csv": cells, f"{name}.md": card.markdown(), f"{name}.html": card.page()}
         for file, text in texts.items():
@@ -88,6 +90,7 @@ def _rate(data: str, keys: Mapping[str, Any], folder: "RunFolder", options: argp
     from fedsim.rating import costs, protocol
     from fedsim.rating.card import BESIDE, Card, built_in_cells
     from fedsim.rating.checks import check
+    from fedsim.report.mixtures import check_inputs
 
     name = protocol.name_of(keys)
     print(f"fedsim: {name}: checks ...", file=sys.stderr)
@@ -102,7 +105,9 @@ def _rate(data: str, keys: Mapping[str, Any], folder: "RunFolder", options: argp
     compared = {protocol.name_of(of): of for of in (keys, *({protocol.RULE: rule} for rule in BESIDE))}
     milliseconds = {of: costs.measure(folder, data, rule) for of, rule in compared.items()}
     evaluated, labeled = (report.load(folder, config=experiment) for experiment in (evaluation, labels))
-    notes = list(dict.fromkeys(note for results in (chosen, evaluated, labeled) for note in results.notes))
+    every = chosen, evaluated, labeled
+    mixtures = check_inputs([folder], [[run for results in every for _, run in results.sources]])
+    notes = list(dict.fromkeys([*(note for results in every for note in results.notes), *mixtures]))
     others = built_in_cells(data)
     return Card(name, data, keys, adversary, evaluation, evaluated, labeled, milliseconds, checks, others, notes)
 
@@ -113,8 +118,8 @@ def _run(experiment: "Experiment", folder: "RunFolder", options: argparse.Namesp
 
     plan = prepare(experiment)
     _warn(plan, experiment)
-    command = "the same command without --force" if options.force else "the same command"
-    interrupts.message = f"fedsim: interrupted; {folder.path} is incomplete, {command} resumes it"
+    how = "computes it again" if options.force else "resumes it"
+    interrupts.message = f"fedsim: interrupted; {folder.path} is incomplete, the same command {how}"
     with interrupts.raised(), show_progress(folder.path, plan.runs) as bar:
         run_plan(plan, folder.path, [bar], force=options.force, allow_mismatch=options.allow_mismatch)
 

@@ -33,7 +33,7 @@ examples:
   fedsim report runs/a --config mine.toml          only the runs of this configuration, with its rounds
   fedsim report runs/grid --format html            an interactive page for a sweep: runs/grid/report.html
 
-Of a run that several folders contain, the first is read, or the longest. --choose selects the best of the swept values
+Of a run that several folders contain, the first of the longest is read. --choose selects the best of the swept values
 by the mean over seeds on validation data (data.validation_fraction), and on the test set only with --by test. Notes
 below the tables have the selected values, and what selecting on the test set would have gained.
 """

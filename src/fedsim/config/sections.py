@@ -50,7 +50,7 @@ class DataConfig:
     ] = 1.0
     num_clients: Annotated[PositiveInt, "number of clients N"] = 20
     partition: Annotated[
-        str, "partition among clients; natural: the data's clients, which determine N (default if they are known)"
+        str, "partition among clients; natural: the data's clients, which determine N; default if they are known"
     ] = "iid"
     sample_fraction: Annotated[
         PositiveFraction, "fraction of the examples to keep, as whole clients drawn at random (as LEAF does)"

@@ -94,7 +94,9 @@ def classification(
         if logits.ndim < 2:
             raise ValueError(f"module: must return logits [B, num_classes], got an array of shape {logits.shape}")
         y = _as_classes(y, logits.shape[:-1])
-        return _over_targets(cross_entropy(logits, y)), _over_targets(jnp.argmax(logits, axis=-1) == y)
+        losses = cross_entropy(logits, y)
+        is_correct = (jnp.argmax(logits, axis=-1) == y) & ~jnp.isnan(losses)  # of which argmax is 0
+        return _over_targets(losses), _over_targets(is_correct)
 
     def num_classes() -> int:
         x = jax.ShapeDtypeStruct((1, *example.shape), example.dtype)

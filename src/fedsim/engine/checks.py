@@ -64,10 +64,14 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
 
 def note_own_models(config: Config, dataset: FederatedDataset, layout: Layout) -> list[str]:
     """A remark if the algorithm trains models of the clients' own that are not evaluated, and why."""
-    if not build.has_own_models(config) or (dataset.num_test_clients and not layout.buffer_examples):
+    if not dataset.num_classes:
+        reason = f"targets of {dataset.name} are numbers"
+    elif not dataset.num_test_clients:
+        reason = f"test examples of {dataset.name} belong to no clients"
+    else:
+        reason = "they stay on the host" if layout.buffer_examples else ""
+    if not reason or not build.has_own_models(config):
         return []
-    no_clients = f"test examples of {dataset.name} belong to no clients"
-    reason = "they stay on the host" if dataset.num_test_clients else no_clients
     algorithm = config.client.algorithm
     return [f"client.algorithm: {algorithm} trains models of the clients' own, which are not measured: {reason}"]
 
@@ -124,11 +128,10 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
             )
     if config.record.classes and not (dataset.num_classes and dataset.y_test.ndim == 1):
         raise ConfigError(f"record.classes: must be false for {dataset.name}, whose examples have no single class each")
-    if config.record.local_steps and not dataset.num_test_clients:
-        raise ConfigError(
-            f"record.local_steps: must be 0 for {dataset.name}, whose test examples belong to no clients; use "
-            'data.partition = "natural", or test_client_ids'
-        )
+    if config.record.local_steps and not (dataset.num_test_clients and dataset.num_classes):
+        no_clients = 'test examples belong to no clients; use data.partition = "natural", or test_client_ids'
+        reason = no_clients if dataset.num_classes else "targets are numbers, so that there is no accuracy"
+        raise ConfigError(f"record.local_steps: must be 0 for {dataset.name}, whose {reason}")
     if config.server.patience and dataset.validation is None:
         raise ConfigError("server.patience: needs validation data; set data.validation_fraction = 0.1, for example")
     if config.client.augmentation != "none" and dataset.train.x.ndim != 4:

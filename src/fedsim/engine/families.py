@@ -184,7 +184,9 @@ def make_family(groups: Sequence[Group]) -> Family:
 def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
     """Equal for groups whose programs differ in their branches and layouts only."""
     labels, counts = np.unique(dataset.y_test, return_counts=True)  # they determine the number of triggered examples
-    return layout_key(configs, dataset), (labels.tobytes(), counts.tobytes()) if _has_triggers(configs) else None
+    batch_size = min(configs[0].client.batch_size, dataset.max_num_examples)  # of the draws of a model's layers
+    triggers = (labels.tobytes(), counts.tobytes()) if _has_triggers(configs) else None
+    return layout_key(configs, dataset), batch_size, triggers
 
 
 def layout_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:

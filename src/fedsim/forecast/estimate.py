@@ -35,7 +35,7 @@ def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: La
     if layout.buffer_examples:
         train = buffer_shapes(train, 2 * layout.buffer_examples)  # one is in use, the other is filled
     arrays = jax.tree.leaves((train, tests, dataset.root, dataset.validation, task.frozen))
-    examples = layout.micro_batch or config.client.batch_size
+    examples = min(layout.micro_batch or config.client.batch_size, dataset.max_num_examples)
     optimizer = build.client_optimizer(config, build.hparams(config)).transformation
     steps = memory.step_bytes(task, dataset, examples, optimizer) * layout.num_models
     return layout.num_devices * (memory.tree_bytes(arrays) + steps) + sum(
@@ -59,7 +59,8 @@ def example_work(config: Config, dataset: FederatedDataset, layout: Layout) -> t
     num_examples, server, client = np.asarray(dataset.train.num_examples), config.server, config.client
     cohorts = sample_cohort_sizes(num_examples, server.cohort_size)
     batch_size = min(client.batch_size, dataset.max_num_examples)
-    computed = num_computed(cohorts, layout.client_width, batch_size, layout.micro_batch, client.steps).mean()
+    micro_batch = min(layout.micro_batch, batch_size)
+    computed = num_computed(cohorts, layout.client_width, batch_size, micro_batch, client.steps).mean()
     epochs = client.epochs if client.steps is None else 1
     num_validation = 0 if dataset.validation is None else len(dataset.validation.y)
     num_test = len(dataset.y_test) * (1 + config.record.classes)
@@ -89,7 +90,7 @@ def server_seconds(config: Config, dataset: FederatedDataset, layout: Layout) ->
 def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
     """Seconds of a gradient step for one example of one model, on a device while all others do the same."""
     task = build.task(config, dataset, layout.backend)
-    batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
+    batch = min(layout.micro_batch or config.client.batch_size, dataset.max_num_examples)
     x, y = jnp.asarray(dataset.train.x[:batch]), jnp.asarray(dataset.train.y[:batch])
 
     loss_and_gradient, mask = loss_gradient(task), jnp.ones(batch, bool)

@@ -215,18 +215,16 @@ class Card:
         looks = style.looks([str(self.keys[RULE]), *beside])
         partitions = list(dict.fromkeys(cell.partition for cell in self.cells))
         figure = Figure(figsize=(7, 2.8))
-        panels = figure.subplots(1, len(partitions), sharey=True, squeeze=False)[0]
+        panels, handles = figure.subplots(1, len(partitions), sharey=True, squeeze=False)[0], dict[str, Any]()
         for panel, partition in zip(panels, partitions, strict=True):
             for name, look in zip(names, looks, strict=True):
                 cells = [cell for cell in every if (cell.rule, cell.partition) == (name, partition)]
                 shares, means = [100 * cell.share for cell in cells], [cell.mean for cell in cells]
                 widths = [cell.half_width or 0.0 for cell in cells]
                 width = 2.5 if name == self.rule else 1.0
-                panel.errorbar(shares, means, widths, label=name, capsize=2, **look | {"linewidth": width})
+                handles[name] = panel.errorbar(shares, means, widths, capsize=2, **look | {"linewidth": width})
             panel.set(title=PARTITIONS[partition], xlabel="malicious clients (%)", ylim=(0, 100))
-        panels[0].set_ylabel("worst test accuracy (%)")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names))
-        return figure
+        return style.finish(figure, list(panels), "worst test accuracy (%)", handles)
 
 
 PAGE = """<!doctype html>
