@@ -70,7 +70,7 @@ def division_notes(raw: RawDataset, config: DataConfig) -> Iterator[str]:
         examples = "the examples" if raw.client_ids is None else "each client's examples"
         share = f"{100 * DEFAULT_TEST_FRACTION:g} % of {examples} become test examples"
         yield f"data.test_fraction: {raw.name} comes without test examples, so {share}"
-    if config.partition != "natural" and raw.client_ids is not None and np.ptp(raw.client_ids) > 0:
+    if config.partition != "natural" and raw.client_names is not None and len(raw.client_names) > 1:
         yield f'{raw.name}: its clients are not used; data.partition = "natural" uses them, got "{config.partition}"'
 
 

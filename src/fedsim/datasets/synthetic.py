@@ -43,7 +43,8 @@ def synthetic(
         train.append((x[:num_train], y[:num_train]))
         test.append((x[num_train:], y[num_train:]))
     (x, y, ids), (x_test, y_test, test_ids) = concatenate(train), concatenate(test)
-    return RawDataset("synthetic", x, y, x_test, y_test, NUM_CLASSES, "vector", ids, test_ids)
+    names = np.arange(NUM_CLIENTS).astype(str)
+    return RawDataset("synthetic", x, y, x_test, y_test, NUM_CLASSES, "vector", ids, test_ids, names)
 
 
 def _draw_classifier(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

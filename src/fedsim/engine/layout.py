@@ -134,8 +134,7 @@ def choose_layout(
         max_width, steps = max(1, max_models // num_runs), config.client.steps
         clients = max(2, efficient_width(num_examples, cohort_size, batch_size, max_width, steps))
     if device == "cpu":
-        of_step = step_bytes(min(micro_batch, int(num_examples.max())))  # no client has a larger batch
-        max_models = max(1, min(max_models, int(SHARE_OF_MEMORY * machine.memory) // of_step))
+        max_models = max(1, min(max_models, int(SHARE_OF_MEMORY * machine.memory) // step_bytes(micro_batch)))
     client_width = min(min(clients, max_models) if engine.client_width == "auto" else engine.client_width, cohort_size)
     max_runs = max(1, min(max_models // client_width, num_runs))
     least_padding = min(range(max_runs, max_runs // 2, -1), key=lambda width: -num_runs % width)

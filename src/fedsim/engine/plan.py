@@ -6,7 +6,7 @@ are a group. `engine.families` finds the groups that share a program.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import jax
 import numpy as np
@@ -140,6 +140,7 @@ def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, mac
         config = replace(config, engine=replace(config.engine, micro_batch=config.client.batch_size))
     optimizer = build.client_optimizer(config, build.hparams(config)).transformation
     task = build.task(config, dataset, machine.backend)
-    step_bytes = partial(memory.step_bytes, task, dataset, optimizer=optimizer)
+    # No client has a larger batch than it has examples.
+    step_bytes = lambda size: memory.step_bytes(task, dataset, min(size, dataset.max_num_examples), optimizer)
     num_examples = np.asarray(dataset.train.num_examples)
     return choose_layout(config, num_runs, num_params(config, dataset), num_examples, step_bytes, machine)
