@@ -67,16 +67,16 @@ def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
         colors = [_paler(COLORS[(place + i) % len(COLORS)], 0.0) for i in range(len(COLORS))]
         if number > 1 or rule not in known:
             colors.sort(key=[look["color"] for look in taken].__contains__)
-        every: list[list[dict[str, Any]]] = [
-            [{"color": color, "linestyle": line} for line in lines] for color in colors
-        ]
+        every: list[list[dict[str, Any]]]
+        every = [[{"color": color, "linestyle": line} for line in lines] for color in colors]
         free = [[look for look in of_color if look not in taken] for of_color in every]
-        is_shade = number >= len(LINES)
-        fitting = next((of_color for of_color in free if len(of_color) >= (1 if is_shade else number)), [])
-        chosen = list(islice(cycle(fitting or [*chain(*free)] or every[0]), number))
-        if is_shade and fitting:
-            shades = (_paler(fitting[0]["color"], MAX_PALE * i / (number - 1)) for i in range(number))
-            chosen = [fitting[0] | {"color": shade} for shade in shades]
+        num_lines = 1 if number >= len(LINES) else number
+        chosen = next((of_color[:num_lines] for of_color in free if len(of_color) >= num_lines), [])
+        if not chosen:
+            chosen = list(islice(cycle([*chain(*free)] or every[0]), number))
+        elif num_lines < number:
+            shades = (_paler(chosen[0]["color"], MAX_PALE * i / (number - 1)) for i in range(number))
+            chosen = [chosen[0] | {"color": shade} for shade in shades]
         taken += chosen
         of_rule[rule] = iter(chosen)
     return [next(of_rule[rule]) for rule in rules]

@@ -8,6 +8,12 @@ from typing import Any, TypeAlias
 from fedsim.report.metric import Metric
 
 DIVERGED, SKIPPED, PARTIAL, FEWER = "†", "‡", "§", "¶"
+MEANINGS = {
+    DIVERGED: "diverged runs",
+    SKIPPED: "runs in which no client had a weight at the end",
+    PARTIAL: "the worst without threats of other rows",
+    FEWER: "fewer runs than another row has",
+}
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,18 @@ class Number:
     @property
     def marks(self) -> str:
         """Explained below the table; a number with any is never bold."""
-        of = {DIVERGED: self.num_diverged, SKIPPED: self.num_skipped, PARTIAL: self.is_partial}
-        of[FEWER] = self.num_runs < self.most_runs
-        return "".join(mark for mark, is_marked in of.items() if is_marked)
+        return "".join(self.marked)
+
+    @property
+    def marked(self) -> dict[str, str]:
+        """Its marks, each with the number of runs that it is about."""
+        of = {
+            DIVERGED: f": {self.num_diverged} of {self.num_runs}" if self.num_diverged else None,
+            SKIPPED: f": {self.num_skipped} of {self.num_runs}" if self.num_skipped else None,
+            PARTIAL: "" if self.is_partial else None,
+            FEWER: f": {self.num_runs} of {self.most_runs}" if self.num_runs < self.most_runs else None,
+        }
+        return {mark: runs for mark, runs in of.items() if runs is not None}
 
 
 Entry: TypeAlias = Number | str | None  # None: empty
@@ -103,21 +118,13 @@ def records(tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def mark_notes(table: Table) -> list[str]:
-    """What the marks of the numbers mean: which runs diverged or had skipped rounds, and what lacks threats or runs."""
-    diverged, skipped, partial, fewer = [], [], [], []
-    for row, column, number in table.numbers:
-        place = f"{row.name}, {column.label}"
-        diverged += [f"{place}: {number.num_diverged} of {number.num_runs}"] if number.num_diverged else []
-        skipped += [f"{place}: {number.num_skipped} of {number.num_runs}"] if number.num_skipped else []
-        partial += [place] if number.is_partial else []
-        fewer += [f"{place}: {number.num_runs} of {number.most_runs}"] if number.num_runs < number.most_runs else []
-    runs = {
-        f"{DIVERGED} diverged runs": diverged,
-        f"{SKIPPED} runs in which no client had a weight at the end": skipped,
-        f"{PARTIAL} the worst without threats of other rows": partial,
-        f"{FEWER} fewer runs than another row has": fewer,
-    }
-    return [f"{what}: {'; '.join(places)}." for what, places in runs.items() if places]
+    """What the marks of the numbers mean, and where they are."""
+    notes = []
+    for mark, meaning in MEANINGS.items():
+        marked = [(row, column, number.marked) for row, column, number in table.numbers if mark in number.marked]
+        places = "; ".join(f"{row.name}, {column.label}{of[mark]}" for row, column, of in marked)
+        notes += [f"{mark} {meaning}: {places}."] if marked else []
+    return notes
 
 
 def with_most_runs(table: Table) -> Table:
