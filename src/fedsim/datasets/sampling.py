@@ -168,8 +168,7 @@ def _split(
     At random; but windows of text by time, without the windows that overlap both parts.
     """
     gap = num_overlapping(raw)
-    train_fraction = 1 - (config.test_fraction or DEFAULT_TEST_FRACTION)
-    num_train = lambda pool: max(1, floor_fraction(len(pool), train_fraction))
+    num_train = lambda pool: num_before(len(pool), config.test_fraction or DEFAULT_TEST_FRACTION)
     is_large_enough = lambda pool: len(pool) > num_train(pool) + gap
     pools = {client: pool for client, pool in make_pools(client_ids).items() if is_large_enough(pool)}
     train, test = {}, {}
@@ -179,6 +178,11 @@ def _split(
             parts = order[: num_train(pool)], order[num_train(pool) + gap :]
             train[client], test[client] = parts if gap else map(np.sort, parts)
     return train, test
+
+
+def num_before(size: int, fraction: float) -> int:
+    """How many of `size` examples are left if this fraction is held out, at least one."""
+    return max(1, floor_fraction(size, 1 - fraction))
 
 
 def num_overlapping(raw: RawDataset) -> int:

@@ -1,7 +1,6 @@
 """Examples that are left out before a partition: repeated ones, a long tail's, and those that are held out."""
 
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from fedsim.core.types import Examples
 from fedsim.datasets.partition import is_single_label
 from fedsim.datasets.portions import convert, floor_fraction, portions
 from fedsim.datasets.raw import RawDataset, select_examples
-from fedsim.datasets.sampling import make_pools, num_overlapping
+from fedsim.datasets.sampling import make_pools, num_before, num_overlapping
 from fedsim.errors import DataError
 
 DIGEST_BYTES = 16  # no two of 10^12 inputs share such a digest by chance
@@ -94,19 +93,15 @@ def _split_by_time(raw: RawDataset, fraction: float, gap: int) -> tuple[np.ndarr
 
     If all texts are too short for this fraction, the last window of each is held out.
     """
-    pools = make_pools(np.zeros(len(raw.y), int) if raw.client_ids is None else raw.client_ids).values()
-
-    def split(num_rest: Callable[[int], int]) -> tuple[np.ndarray, np.ndarray]:
-        ends = [end if 0 < (end := num_rest(len(pool))) < len(pool) - gap else len(pool) for pool in pools]
-        held_out = [pool[end + gap :] for pool, end in zip(pools, ends, strict=True)]
-        rest = [pool[:end] for pool, end in zip(pools, ends, strict=True)]
-        return np.sort(np.concatenate(held_out)), np.sort(np.concatenate(rest))
-
-    held_out, rest = split(lambda size: max(1, floor_fraction(size, 1 - fraction)))
-    held_out, rest = (held_out, rest) if len(held_out) else split(lambda size: size - gap - 1)
+    pools = [*make_pools(np.zeros(len(raw.y), int) if raw.client_ids is None else raw.client_ids).values()]
+    ends = [num_before(len(pool), fraction) for pool in pools]
+    if all(end + gap >= len(pool) for pool, end in zip(pools, ends, strict=True)):
+        ends = [len(pool) - gap - 1 for pool in pools]
+    ends = [end if 0 < end < len(pool) - gap else len(pool) for pool, end in zip(pools, ends, strict=True)]
+    held_out = np.sort(np.concatenate([pool[end + gap :] for pool, end in zip(pools, ends, strict=True)]))
     if not len(held_out):
         raise DataError(f"data.validation_fraction: must be 0 for the texts of {raw.name}, which are too short for it")
-    return held_out, rest
+    return held_out, np.sort(np.concatenate([pool[:end] for pool, end in zip(pools, ends, strict=True)]))
 
 
 def _select(raw: RawDataset, held_out: np.ndarray, rest: np.ndarray) -> tuple[RawDataset, Examples]:

@@ -1,7 +1,7 @@
 """Tables as data; `render.py` shows them in a terminal and as Markdown, `latex.py` in LaTeX."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
@@ -129,30 +129,31 @@ def mark_notes(table: Table) -> list[str]:
 
 def with_most_runs(table: Table) -> Table:
     """The table whose numbers know how many runs others of their columns have."""
-    columns = zip(*(row.entries for row in table.rows), strict=True)
-    most = [max((entry.num_runs for entry in of if isinstance(entry, Number)), default=0) for of in columns]
-    know = lambda entry, runs: replace(entry, most_runs=runs) if isinstance(entry, Number) else entry
-    rows = (replace(row, entries=tuple(map(know, row.entries, most))) for row in table.rows)
-    return replace(table, rows=tuple(rows))
+    most = lambda numbers: max((number.num_runs for number in numbers), default=0)
+    return _by_column(table, most, lambda number, runs: replace(number, most_runs=runs))
 
 
 def with_best_in_bold(table: Table, metric: Metric) -> Table:
     """The best mean of each column in bold, and all that are rounded to the same number; none if no other is worse."""
     shown = lambda number: round(number.mean, table.digits)
 
-    def best(entries: Sequence[Entry]) -> float:
-        numbers = [entry for entry in entries if isinstance(entry, Number)]
+    def best(numbers: Sequence[Number]) -> float:
         whole = [metric.sign * shown(number) for number in numbers if not number.marks and math.isfinite(number.mean)]
         has_worse = len(set(whole)) > 1 or any(number.num_diverged or number.num_skipped for number in numbers)
         return metric.sign * max(whole, default=math.nan) if has_worse else math.nan
 
-    def mark(entry: Entry, value: float) -> Entry:
-        if isinstance(entry, Number) and not entry.marks and shown(entry) == value:
-            return replace(entry, bold=True)
-        return entry
+    mark = lambda number, value: replace(number, bold=True) if not number.marks and shown(number) == value else number
+    return _by_column(table, best, mark)
 
-    of_columns = list(map(best, zip(*(row.entries for row in table.rows), strict=True)))
-    rows = (replace(row, entries=tuple(map(mark, row.entries, of_columns))) for row in table.rows)
+
+def _by_column(
+    table: Table, summarize: Callable[[Sequence[Number]], Any], change: Callable[[Number, Any], Number]
+) -> Table:
+    """The table with each number changed by the summary of the numbers in its column."""
+    columns = zip(*(row.entries for row in table.rows), strict=True)
+    summaries = [summarize([entry for entry in of if isinstance(entry, Number)]) for of in columns]
+    changed = lambda entry, summary: change(entry, summary) if isinstance(entry, Number) else entry
+    rows = (replace(row, entries=tuple(map(changed, row.entries, summaries))) for row in table.rows)
     return replace(table, rows=tuple(rows))
 
 
