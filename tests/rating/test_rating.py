@@ -67,7 +67,7 @@ def rated(tmp_path_factory):
         assert main(command) == 0
         first = {path.name: path.read_text() for path in (folder / "runs" / "cards").iterdir()}
         assert main(command) == 0
-    assert {name.rpartition(".")[0] for name in first} == {"median-my-rules.py-"}
+    assert {name.rpartition(".")[0] for name in first} == {"digits-median-my-rules.py-"}
     return folder / "runs", {name.rpartition(".")[2]: text for name, text in first.items()}
 
 
@@ -147,7 +147,7 @@ def test_a_change_of_the_plugin_is_refused_but_with_force(rated, monkeypatch, ca
     assert main(command) == 2
     assert "my rules.py:median has changed" in capsys.readouterr().err
     assert main([*command, "--force"]) == 0
-    assert (folder / "cards" / "median-my-rules.py-.csv").read_text() == rated[1]["csv"]
+    assert (folder / "cards" / "digits-median-my-rules.py-.csv").read_text() == rated[1]["csv"]
 
 
 def test_a_rule_with_a_reference_keeps_the_contract():

@@ -226,6 +226,10 @@ def test_planes_of_a_swept_number(tmp_path):
     assert numbers_of(drawn)["accuracy_plane_dirichlet-alpha"] == [expected(0)] * 2
     assert panels[0].get_yticklabels()[0].get_text() == "0.1"
     assert drawn["accuracy_plane_dirichlet-alpha"].get_supylabel() == "dirichlet.alpha"
+    fewer = runs[:-1]  # FedAvg's last place has one attack of two
+    with style.context():
+        drawn = plot_planes(report.load(make_folder(tmp_path / "c", fewer, value)), ACCURACY)
+    assert numbers_of(drawn)["accuracy_plane_dirichlet-alpha"] == [expected(0)[:-1], expected(0)]
     other_data = [run | {"data.name": "mnist"} for run in runs]
     higher = lambda run, t: value(run, t) + 0.05 * (run["data.name"] == "mnist")
     with style.context():

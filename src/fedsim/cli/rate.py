@@ -57,8 +57,9 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     lookup("--data", data, protocol.DATA_SETS)
     if protocol.RULE in overrides:
         raise ConfigError(f"--{protocol.RULE}: must be left out; give rules as arguments: fedsim rate RULE")
-    rules = [{protocol.RULE: rule, **overrides} for rule in dict.fromkeys(options.rule)]
-    cards = [f"cards/{file_part(protocol.name_of(keys)).lower()}" for keys in rules]
+    in_order = sorted(overrides.items(), key=lambda setting: (setting[0] not in protocol.RULE_KEYS, setting[0]))
+    rules = [{protocol.RULE: rule, **dict(in_order)} for rule in dict.fromkeys(options.rule)]
+    cards = [f"cards/{data}-{file_part(protocol.name_of(keys)).lower()}" for keys in rules]
     if len(set(cards)) < len(cards):
         raise ConfigError("RULE: names must differ in letters or digits, since cards are named by these")
     for keys in rules:

@@ -13,7 +13,7 @@ from fedsim.report.names import file_part, format_number, format_values, percent
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, Threat, data_sets
-from fedsim.report.worst import ThreatGrid, threat_grids
+from fedsim.report.worst import ThreatGrid, lacks_threats, threat_grids
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +71,8 @@ def _plot_worst(grid: ThreatGrid) -> "Figure":
 def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
     """By name, such as "accuracy_plane_dirichlet-alpha": a panel a rule, the worst of the threats at each place.
 
-    The axes are a swept number of the data or a corruption, and the share of corrupted or malicious clients.
+    The axes are a swept number of the data or a corruption, and the share of corrupted or malicious clients. Empty
+    where a rule lacks threats that other rules have there.
     One for each number, data set and values of other data keys, if it and the share take three values each.
     """
     settings = results.with_metric(metric)
@@ -96,9 +97,11 @@ def _plot_plane(results: Results, metric: Metric, key: str, settings: Sequence[S
     values, fractions = numbers(settings, key), sorted({s.scenario.share for s in settings})
 
     def final(rule: str, value: float, fraction: float) -> float:
-        place = rule, value, fraction
-        at = [s for s in settings if (names[s], number_of(s, key), s.scenario.share) == place]
-        return results.mean(results.worst(at, metric), metric)
+        at = [s for s in settings if (number_of(s, key), s.scenario.share) == (value, fraction)]
+        of_rules = {other: [s for s in at if names[s] == other] for other in rules}
+        if lacks_threats(rule, {other: {s.scenario.threat_kind for s in of_rules[other]} for other in rules}):
+            return np.nan
+        return results.mean(results.worst(of_rules[rule], metric), metric)
 
     panels = {
         rule: np.asarray([[final(rule, value, fraction) for fraction in fractions] for value in values])

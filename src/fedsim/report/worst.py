@@ -1,6 +1,6 @@
 """What is left of each rule under the worst of several attacks."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -50,13 +50,17 @@ class ThreatGrid(NamedTuple):
 
     def is_partial(self, row: str, share: float) -> bool:
         """Whether the row lacks threats of a row with the most: its worst is no fair comparison."""
-        of_rows = {other: self.threats_of(other, share) for other in self.rules}
-        return 0 < len(of_rows[row]) < len(threats_of_fullest(of_rows.values()))
+        return lacks_threats(row, {other: self.threats_of(other, share) for other in self.rules})
 
     def worst(self, row: str, share: float, threat: Threat | None = None) -> Setting | None:
         """The setting of the worst mean at this share, under the `threat`, or under any."""
         settings = self.settings.get((row, share), [])
         return self.results.worst((s for s in settings if threat in (None, s.scenario.threat_kind)), self.metric)
+
+
+def lacks_threats(row: str, of_rows: Mapping[str, set[Any]]) -> bool:
+    """Whether a row with threats lacks some that the rows with the most have."""
+    return 0 < len(of_rows[row]) < len(threats_of_fullest(of_rows.values()))
 
 
 def threats_of_fullest(of_rows: Collection[set[Any]]) -> set[Any]:
