@@ -94,6 +94,21 @@ def test_runs_that_are_missing_leave_the_means_of_their_splits(tmp_path):
     assert difference.mean == pytest.approx(np.mean([pairs[0, 0], *pairs[1:].mean(axis=1)]))
 
 
+def test_numbers_after_fewer_rounds_than_others_are_marked(tmp_path):
+    """Those of an incomplete folder; none if all rows lack as many."""
+    config = [run(rule, seed=seed) for rule in ("arfl", "fedavg") for seed in (0, 1)]
+    late = pl.col("round") == 20
+    folders = [
+        make_folder(tmp_path / str(number), config, is_complete=False, change=lambda rounds, at=at: rounds.filter(~at))
+        for number, at in enumerate((late & (pl.col("run") < 2), late))
+    ]
+    (table,), (of_all,) = (report.accuracy_tables(report.load(folder)) for folder in folders)
+    assert {row.aggregator: row.entries[0].marks for row in table.rows} == {"arfl": "‖", "fedavg": ""}
+    assert "‖ rounds are missing, more than in another row: ARFL, Clean: 10." in table.notes
+    assert not any(number.bold for _, _, number in table.numbers)
+    assert not any(number.marks for _, _, number in of_all.numbers)
+
+
 @pytest.mark.parametrize(
     ("draws", "text"),
     [
@@ -186,6 +201,7 @@ def test_a_setting_without_other_runs_is_left_out_of_a_confirmation(tmp_path):
     assert {setting.aggregator for setting in results.settings} == {"fedavg"}
     (table,) = report.accuracy_tables(results)
     assert table.notes == (
+        "Runs with data.seed 2, 3 are shown.",
         "Left out, as there are no other runs to choose on: Median, ALIE 30 %.",
         "Left out, as there are none of these runs: ARFL, ALIE 30 %.",
     )

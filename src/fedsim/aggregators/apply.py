@@ -78,7 +78,7 @@ def apply(
     vectors = {name: to_vector(name, value, shapes[0][0]) for name, value in vectors.items() if value is not None}
     root: dict[str, Any] = {} if root_losses is None else {"root_losses": to_array("root_losses", root_losses)}
     root |= {} if root_update is None else {"root_update": to_variables("root_update", root_update)}
-    parts, traced = zip(*(_describe(stage, shapes[0][0]) for stage in stages), strict=True)
+    parts, traced = zip(*map(_describe, stages), strict=True)
     arguments = traced, tree, vectors, root, jax.random.key(0) if key is None else check_key(key)
     leaves, structure = jax.tree.flatten(arguments)
     kinds = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
@@ -97,12 +97,11 @@ _Part: TypeAlias = tuple[Any, tuple[tuple[str, Any], ...] | None]
 """A factory, and the settings that shape a program; or a plug-in, and None."""
 
 
-def _describe(part: Any, num_clients: int) -> tuple[_Part, dict[str, Any]]:
+def _describe(part: Any) -> tuple[_Part, dict[str, Any]]:
     """A rule or pre-aggregator as a part of a program, and those of its settings that are arguments of the program."""
     built = Built.of(part)
     if built is None:
         return (part, None), {}
-    built.check_limits(num_clients)
     return (built.make, tuple(built.fixed.items())), built.traced
 
 

@@ -15,6 +15,9 @@ from fedsim.core.settings import POSITIVE, Limit, OnlyIf, Traced
 from fedsim.core.types import Array, CohortReport, PyTree, Scalar
 
 
+TARGET_LIMIT = Limit("target <= N", lambda n: n, of="clients")
+
+
 class ArflState(NamedTuple):
     """Each client's last reported loss, and the weights that follow (`fedsim.aggregators.arfl_weights`)."""
 
@@ -44,7 +47,7 @@ def arfl(
     target: Annotated[
         Scalar | None,
         Traced(ge=1),
-        Limit("target <= N", lambda n: n, of="clients"),
+        TARGET_LIMIT,
         OnlyIf("lam", "auto"),
         "clients with a positive weight; default: more than half",
     ] = None,
@@ -88,6 +91,7 @@ def arfl(
         return ArflState(num_examples, losses, *arfl_weights(losses, num_examples, auto_lam), auto_lam)
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> ArflState:
+        TARGET_LIMIT.check("target", target, num_examples.size)
         return compute_state(num_examples, losses if source == "clients" else jnp.full_like(losses, jnp.inf))
 
     def compute_weights(state: ArflState, report: CohortReport) -> tuple[Array, ArflState]:

@@ -26,7 +26,8 @@ def cfl(
     """The mean of the larger of the two groups into which the updates' cosine similarities divide the cohort.
 
     The bipartition minimizes the largest similarity across it. If that is `threshold` or more, all clients are kept. Of
-    two groups of the same size, the one with more examples, or more weight, is kept.
+    two groups of the same size, the one with more examples, or more weight, is kept; of equal ones that of the first
+    row, a random client in a simulation.
     """
 
     def compute_weights(report: CohortReport) -> Array:

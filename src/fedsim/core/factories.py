@@ -19,7 +19,7 @@ class Built:
     fixed: dict[str, Any]
     """Settings that shape a program."""
     traced: dict[str, Any]
-    """The others: `Traced` ones, except integers, which may be limited."""
+    """The others: `Traced` ones, except integers and those with a `Limit`, which are checked in a trace."""
     others: tuple[Any, ...]
     """The other functions of the rule; if some are not those, `_replace` has changed it. The attribute's own function
     is left out, since a cycle is freed late."""
@@ -30,12 +30,6 @@ class Built:
         function = getattr(component, "aggregate", component)
         built = getattr(function, "built", None)
         return built if isinstance(built, Built) and built.others == _others(component, function) else None
-
-    def check_limits(self, num_clients: int) -> None:
-        """Raises `ValueError` if a setting exceeds its limit by the number of all clients."""
-        for name, annotation in _annotations(self.make).items():
-            for limit in (note for note in get_args(annotation) if isinstance(note, Limit) and note.of == "clients"):
-                limit.check(name, (self.fixed | self.traced).get(name), num_clients, f"{num_clients} clients")
 
 
 def _others(component: Any, function: Any) -> tuple[Any, ...]:
@@ -80,10 +74,8 @@ def _annotations(make: Callable[..., Any]) -> dict[str, Any]:
 def _is_traced(annotation: Any, value: Any) -> bool:
     import jax
 
-    notes = get_args(annotation)
-    return isinstance(value, jax.core.Tracer) or (
-        isinstance(value, float) and any(isinstance(note, Traced) for note in notes)
-    )
+    has = lambda kind: any(isinstance(note, kind) for note in get_args(annotation))
+    return isinstance(value, jax.core.Tracer) or (isinstance(value, float) and has(Traced) and not has(Limit))
 
 
 def _check(name: str, annotation: Any, value: Any) -> Any:

@@ -82,13 +82,13 @@ class Limit:
     def check(self, name: str, value: "Scalar | None", num_rows: int, rows: str = "") -> None:
         """Raises `ValueError` if `value` exceeds the limit for K = `num_rows`; None and traced values pass.
 
-        Messages call the setting `name` and the K rows `rows` ("a cohort of K" by default).
+        Messages call the setting `name` and the K rows `rows` ("a cohort of K" or "K clients" by default).
         """
         import jax
 
         largest = max(self.largest(num_rows), 0)
         if value is None or isinstance(value, jax.core.Tracer) or float(value) <= largest:
             return
-        rows = rows or f"a cohort of {num_rows}"
+        rows = rows or (f"a cohort of {num_rows}" if self.of == "cohort" else f"{num_rows} clients")
         verb, remark = ("must", "") if self.is_required else ("should", "; the authors guarantee nothing beyond")
         raise ValueError(f"{name}: {verb} be at most {largest} for {rows} ({self.condition}), got {value:g}{remark}")

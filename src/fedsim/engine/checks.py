@@ -12,7 +12,7 @@ from fedsim.config import components
 from fedsim.config.clients import check_clients, num_corrupted, num_malicious
 from fedsim.config.fields import FIXED, settings_of
 from fedsim.config.roles import server_component
-from fedsim.config.schema import Config
+from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.config.sections import Role
 from fedsim.core.corrupt import check_key_order
 from fedsim.core.rule_trace import blank_report
@@ -236,6 +236,7 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
     """
     config = configs[0]
     cohort_size = num_rows = config.server.cohort_size
+    given = config.server.num_byzantine
     stages = [("server.pre_aggregators", name) for name in config.server.pre_aggregators]
     notes: dict[str, None] = {}
     weighting = [] if config.server.weighting is None else [("server.weighting", config.server.weighting)]
@@ -246,10 +247,10 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
         values = dict.fromkeys((field, dict(config.settings)[field.name]) for config in configs for field in counts)
         for field, value, limit in [(f, v, limit) for f, v in values if v is not None for limit in f.limits]:
             limited = (num_rows, "" if num_rows == cohort_size else rows)
-            if limit.of == "clients":
-                limited = (dataset.num_clients, f"{dataset.num_clients} clients")
+            limited = limited if limit.of == "cohort" else (dataset.num_clients, "")
+            by = f" (of server.num_byzantine = {given})" if is_byzantine_count(field.name) and given is not None else ""
             try:
-                limit.check(field.name, value, *limited)
+                limit.check(f"{field.name}{by}", value, *limited)
             except ValueError as error:
                 if limit.is_required:
                     raise ConfigError(str(error)) from None

@@ -61,7 +61,8 @@ def complete(table: Table, results: Results, data: str, metric: Metric, more: Se
     """The table with its data set, its digits and all notes: on marks, `more`, what was chosen, incomplete runs."""
     table = with_most_runs(table)
     chosen = selection_notes(results.selection, data, metric) if results.selection else ()
-    confirmed = (f"Values were {results.choice_remark}.",) if results.selection and results.confirmed else ()
+    shown = f"Values were {results.choice_remark}." if results.selection else f"Runs with {results.confirmed} are shown."
+    confirmed = (shown,) if results.confirmed else ()
     notes = (*table.notes, *mark_notes(table), *more, *chosen, *confirmed, *results.notes)
     return replace(table, data=data_name(data), digits=metric.digits, notes=notes)
 
@@ -101,7 +102,9 @@ def final_number(results: Results, setting: Setting, metric: Metric | None = Non
     mean, number = results.mean(setting, metric), results.number(setting, metric)
     if math.isnan(mean) and not number["num_diverged"]:
         return None
-    return Number(mean, number["std"], False, number["num_runs"], number["num_failed"], number["num_skipped"])
+    missing = results.runs[setting.runs[0]]["server.num_rounds"] - setting.rounds[-1]
+    counts = number["num_runs"], number["num_failed"], number["num_skipped"]
+    return Number(mean, number["std"], False, *counts, missing_rounds=missing)
 
 
 def tabulate(title: str, subtitle: str, entries: Sequence[tuple[str, Setting, Number | None]]) -> Table:

@@ -7,12 +7,13 @@ from typing import Any, TypeAlias
 
 from fedsim.report.metric import Metric
 
-DIVERGED, SKIPPED, PARTIAL, FEWER = "†", "‡", "§", "¶"
+DIVERGED, SKIPPED, PARTIAL, FEWER, EARLY = "†", "‡", "§", "¶", "‖"
 MEANINGS = {
     DIVERGED: "diverged runs",
     SKIPPED: "runs in which no client had a weight at the end",
     PARTIAL: "the worst without threats of other rows",
     FEWER: "fewer runs than another row has",
+    EARLY: "rounds are missing, more than in another row",
 }
 
 
@@ -41,6 +42,8 @@ class Number:
     num_skipped: int = 0  # runs in which no client had a weight at the end
     is_partial: bool = False  # the worst without threats of other rows
     most_runs: int = 0  # of the numbers of its column
+    missing_rounds: int = 0  # of incomplete runs
+    fewest_missing: int = 0  # in the numbers of its column
 
     @property
     def marks(self) -> str:
@@ -55,6 +58,7 @@ class Number:
             SKIPPED: f": {self.num_skipped} of {self.num_runs}" if self.num_skipped else None,
             PARTIAL: "" if self.is_partial else None,
             FEWER: f": {self.num_runs} of {self.most_runs}" if self.num_runs < self.most_runs else None,
+            EARLY: f": {self.missing_rounds}" if self.missing_rounds > self.fewest_missing else None,
         }
         return {mark: runs for mark, runs in of.items() if runs is not None}
 
@@ -128,9 +132,11 @@ def mark_notes(table: Table) -> list[str]:
 
 
 def with_most_runs(table: Table) -> Table:
-    """The table whose numbers know how many runs others of their columns have."""
+    """The table whose numbers know how many runs, and how few missing rounds, others of their columns have."""
     most = lambda numbers: max((number.num_runs for number in numbers), default=0)
-    return _by_column(table, most, lambda number, runs: replace(number, most_runs=runs))
+    fewest = lambda numbers: min((number.missing_rounds for number in numbers), default=0)
+    change = lambda number, others: replace(number, most_runs=others[0], fewest_missing=others[1])
+    return _by_column(table, lambda numbers: (most(numbers), fewest(numbers)), change)
 
 
 def with_best_in_bold(table: Table, metric: Metric) -> Table:

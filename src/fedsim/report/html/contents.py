@@ -18,6 +18,7 @@ from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting
 from fedsim.report.style import looks
+from fedsim.report.table import DIVERGED, MEANINGS, SKIPPED
 from fedsim.report.worst import threats_of_fullest
 
 CLEAN, WORST = "Clean", "Worst"
@@ -58,7 +59,8 @@ def contents(results: Results) -> Json:
     whens = dict.fromkeys(metrics, final_text(settings, results.final))
     whens |= dict.fromkeys(DETECTION, "over the second half of the rounds") | {EXCESS: "over all rounds"}
     notes = [*results.remarks, *results.notes, *privacy_notes(results, names)]
-    notes += ["†: runs have diverged."] if any(entry["diverged"] for entry in described) else []
+    texts = "".join(number["text"] for entry in described for number in entry["final"].values())
+    notes += [f"{mark}: {meaning}." for mark, meaning in MEANINGS.items() if mark in texts]
     return {
         "title": results.name,
         "facts": _facts(results),
@@ -103,7 +105,7 @@ def _describe(
         "share": "" if setting.scenario.is_clean else percent(setting.scenario.share),
         "runs": len(setting.runs),
         "diverged": results.number(setting)["num_diverged"],
-        "seed": setting.draws[0][1],
+        "draw": " ".join([f"split {setting.draws[0][0]},"] * (len(setting.splits) > 1) + [f"seed {setting.draws[0][1]}"]),
         "rounds": shown,
         "evaluations": len(setting.rounds),
         "final": {metric.name: _final(results.number(setting, metric), metric) for metric in metrics},
@@ -112,9 +114,9 @@ def _describe(
 
 
 def _final(number: Json, metric: Metric) -> Json:
-    """The number of a setting; its texts for the heat map and the table: † some runs diverged, – not measured."""
+    """The number of a setting; its texts for the heat map and the table, with a mark: – not measured."""
     center, deviation = number["mean"], number["std"]
-    mark = "†" if number["num_diverged"] else "–" if center is None else ""
+    mark = DIVERGED if number["num_diverged"] else SKIPPED if number["num_skipped"] else "–" if center is None else ""
     in_full = lambda number, digits: f"{number:.1e}" if number >= MAX_LONG else f"{number:.{digits}f}"
     text = lambda digits: ("" if center is None else in_full(center, digits)) + mark
     spread = lambda digits: "" if deviation is None else f"± {in_full(deviation, digits)}"

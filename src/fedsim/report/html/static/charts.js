@@ -53,7 +53,7 @@ function curves({ values, names, colors, dashes, title, type, width }) {
   const fitting = Math.floor(width / (45 + 7 * Math.max(...names.map(({ length }) => length))));
   const key = legend({ columns: fitting || 1, labelLimit: Math.max(width - 160, 100) });
   const look = (range) => nominal("name", { scale: { domain: names, range }, legend: key });
-  const y = number("mean", { title, scale: { zero: false, type } }), low = { ...y, field: "lowest" };
+  const y = number("mean", { title, scale: type === "log" ? { type } : { zero: false } }), low = { ...y, field: "lowest" };
   const opacity = { condition: { test: "datum.alone", value: 1 }, value: 0 }; // invisible points have tooltips
   const tooltip = ["name", "round", "mean", "lowest", "highest"].map((field) => ({ field }));
   return {

@@ -62,7 +62,8 @@ function chosenCells() {
   };
   const columns = different(cells.map((cell) => cell.column));
   const rows = page.rows.filter((row) => cells.some((cell) => cell.row === row));
-  if (state.order === BEST) rows.sort((a, b) => goodness(b) - goodness(a));
+  const failures = (row) => cells.filter((cell) => cell.row === row && cell.text.includes("†")).length;
+  if (state.order === BEST) rows.sort((a, b) => failures(a) - failures(b) || goodness(b) - goodness(a));
   return { columns, rows, cells: cells.sort((a, b) => rows.indexOf(a.row) - rows.indexOf(b.row)) };
 }
 
@@ -83,11 +84,13 @@ function drawMap() {
   const pageWidth = document.body.clientWidth, limit = Math.min(8 * longest(rows) + 12, 0.42 * pageWidth, 240);
   const room = (pageWidth < 900 ? 1 : 0.55) * pageWidth - limit - 80;
   const step = Math.max(Math.min(Math.max(room / columns.length, 42), 70), 8 * longest(cells.map(({ short }) => short)));
-  const threat = { [ALL]: "Threat", [WORST]: `Worst of ${page.threats.length} threats` }[state.threat] ?? state.threat;
+  const most = Math.max(0, ...cells.map(({ among }) => among ?? 0));
+  const threat = { [ALL]: "Threat", [WORST]: `Worst of ${most} threats` }[state.threat] ?? state.threat;
   const share = state.share === ALL ? "by share" : state.share;
   const title = page.threats.length ? `${threat}, ${share} of clients` : null;
   const isChosen = cells.some((cell) => cell.threat === WORST);
-  byId("how").textContent = `${label}: ${how}${isChosen ? `; the worst is ${page.choice}` : ""}`;
+  const chosen = isChosen ? `; the worst is ${page.choice}` : "";
+  byId("how").textContent = cells.length ? `${label}: ${how}${chosen}` : "No setting has these choices.";
   return draw("map", heatMap({ columns, rows, cells, title, step, limit }));
 }
 
@@ -133,14 +136,14 @@ function drawCurves() {
 }
 
 function drawActive() {
-  const { weights, row, seed, command, toml } = page.settings[state.active];
+  const { weights, row, draw: of, command, toml } = page.settings[state.active];
   const label = (number) => `${page.settings[number].row}, ${page.settings[number].scenario}`;
   const option = (value) => element("option", { value, selected: value === state.active }, label(value));
   byId("active").replaceChildren(...state.selected.map(option));
   byId("command").textContent = command || "No single command: run the configuration below.";
   byId("toml").textContent = toml;
   byId("weights").hidden = !weights;
-  byId("clients").textContent = weights ? `Client weights, ${row}, seed ${seed}: ${weights.note}` : "";
+  byId("clients").textContent = weights ? `Client weights, ${row}, ${of}: ${weights.note}` : "";
   if (!weights) return null;
   const rows = Object.entries(weights.clients).flatMap(([client, values]) => {
     const [kind, color] = weights.byzantine.includes(client) ? BYZANTINE : BENIGN;
@@ -169,7 +172,7 @@ function drawTable() {
     return element("th", { ariaSort: direction }, element("button", { id: `column-${at}`, onclick }, name));
   };
   const rows = found.slice(0, MAX_ROWS).map(({ number, texts }) => {
-    const className = (text) => (/^[\d–†]/.test(text) ? "number" : "");
+    const className = (text) => (/^[\d–†‡]/.test(text) ? "number" : "");
     const cells = texts.map((text, at) => element(at ? "td" : "th", { className: at ? className(text) : "" }, text));
     const onclick = (event) => select([number], event), ariaSelected = state.selected.includes(number);
     return element("tr", { tabIndex: 0, id: `setting-${number}`, ariaSelected, onclick }, ...cells);
