@@ -14,7 +14,6 @@ from fedsim.core.contracts import Aggregator, RootEvaluator
 from fedsim.core.settings import POSITIVE, Limit, OnlyIf, Traced
 from fedsim.core.types import Array, CohortReport, PyTree, Scalar
 
-
 TARGET_LIMIT = Limit("target <= N", lambda n: n, of="clients")
 
 

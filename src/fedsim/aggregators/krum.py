@@ -75,6 +75,4 @@ def krum(
 
     This is `fedsim.aggregators.multi_krum` with one selected client; that documents limits and ties.
     """
-    return multi_krum(
-        num_byzantine=num_byzantine, num_selected=1, neighbors=neighbors, power=power, weighting="equal"
-    )
+    return multi_krum(num_byzantine=num_byzantine, num_selected=1, neighbors=neighbors, power=power, weighting="equal")

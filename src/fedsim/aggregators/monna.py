@@ -29,8 +29,8 @@ def monna(
     f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K, and f = 0 gives the mean. Equal
     distances: the lower client id is nearer. In the paper each client trusts itself; here the server trusts the client
     `client_id`. The round is skipped if that client is not in the cohort or does not answer; rows that merge clients,
-    as those of `bucketing`, have the ids of others. Raises `ValueError` if 2 f >= K for the whole cohort, or if there is
-    no such client.
+    as those of `bucketing`, have the ids of others. Raises `ValueError` if 2 f >= K for the whole cohort, or if no
+    client has this id.
 
     >>> import fedsim
     >>> rule = fedsim.aggregators.monna(num_byzantine=1, client_id=1)

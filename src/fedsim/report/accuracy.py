@@ -61,9 +61,16 @@ def complete(table: Table, results: Results, data: str, metric: Metric, more: Se
     """The table with its data set, its digits and all notes: on marks, `more`, what was chosen, incomplete runs."""
     table = with_most_runs(table)
     chosen = selection_notes(results.selection, data, metric) if results.selection else ()
-    shown = f"Values were {results.choice_remark}." if results.selection else f"Runs with {results.confirmed} are shown."
-    confirmed = (shown,) if results.confirmed else ()
-    notes = (*table.notes, *mark_notes(table), *more, *chosen, *confirmed, *results.notes)
+    choice = f"Values were {results.choice_remark}."
+    confirmed = (choice if results.selection else f"Runs with {results.confirmed} are shown.",)
+    notes = (
+        *table.notes,
+        *mark_notes(table),
+        *more,
+        *chosen,
+        *(confirmed if results.confirmed else ()),
+        *results.notes,
+    )
     return replace(table, data=data_name(data), digits=metric.digits, notes=notes)
 
 

@@ -94,6 +94,7 @@ def _describe(
     results: Results, setting: Setting, metrics: Sequence[Metric], curves: Json, max_evaluations: int
 ) -> Json:
     """A setting; its `curves` (by metric and setting) are means, with the lowest and highest if it has several runs."""
+    (split, seed), *_ = setting.draws
     positions = np.linspace(0, len(setting.rounds) - 1, max_evaluations)
     shown = [setting.rounds[position] for position in sorted({*np.rint(positions).astype(int)})]
     names = ("mean", "low", "high") if len(setting.runs) > 1 else ("mean",)
@@ -105,7 +106,7 @@ def _describe(
         "share": "" if setting.scenario.is_clean else percent(setting.scenario.share),
         "runs": len(setting.runs),
         "diverged": results.number(setting)["num_diverged"],
-        "draw": " ".join([f"split {setting.draws[0][0]},"] * (len(setting.splits) > 1) + [f"seed {setting.draws[0][1]}"]),
+        "draw": f"split {split}, seed {seed}" if len(setting.splits) > 1 else f"seed {seed}",
         "rounds": shown,
         "evaluations": len(setting.rounds),
         "final": {metric.name: _final(results.number(setting, metric), metric) for metric in metrics},
