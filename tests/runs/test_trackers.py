@@ -10,7 +10,7 @@ from fedsim.cli.main import main
 from fedsim.config.toml import parse
 from fedsim.engine import jobs as slurm_jobs
 from fedsim.engine import make_plan, run_plan
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, RunFolderError
 from fedsim.runs.callbacks import Evaluation, Start
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.trackers import tensorboard
@@ -97,7 +97,28 @@ def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
 def test_settings_of_jobs_are_checked(tmp_path):
     with pytest.raises(ConfigError, match=r"--slurm\.jobs: .* got many"):
         slurm_jobs.submit(parse(TINY), tmp_path / "a", {"cluster": "local", "jobs": "many"})
+    with pytest.raises(ConfigError, match=r"--slurm\.time: must be given, in minutes"):
+        slurm_jobs.submit(parse(TINY), tmp_path / "a", {"partition": "gpu"})
+    with pytest.raises(ConfigError, match=r"--slurm\.cluster: must be slurm or local, got debug"):
+        slurm_jobs.submit(parse(TINY), tmp_path / "a", {"cluster": "debug"})
     assert not (tmp_path / "a").exists()
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(RunFolderError, match="must be a run folder"):
+        slurm_jobs.submit(parse(TINY), tmp_path, {"cluster": "local"})
+
+
+def test_settings_of_jobs_reach_sbatch(tmp_path, monkeypatch):
+    """The script that an `sbatch` of this test gets."""
+    commands = {"sbatch": f"cp $1 {tmp_path}/script; echo Submitted batch job 1", "srun": "", "scontrol": ""}
+    for name, line in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    settings = {"time": "60", "account": "007", "exclusive": "true", "use_srun": "false", "setup": "module load cuda"}
+    slurm_jobs.submit(parse(TINY), tmp_path / "out", settings | {"jobs": "1"})
+    script = (tmp_path / "script").read_text().splitlines()
+    assert {"#SBATCH --time=60", "#SBATCH --account=007", "#SBATCH --exclusive", "module load cuda"} <= {*script}
+    assert not any(line.startswith("srun") for line in script)
 
 
 # Weights & Biases, written offline with its package

@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from fedsim.errors import FedsimError, pip_install
+from fedsim.errors import FedsimError, pip_install, reason
 from fedsim.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "msgspec", "polars", "orbax-checkpoint")
@@ -20,6 +20,7 @@ EXTRAS = (  # packages that only some features need: module, extra, feature
     ("wandb", "wandb", "fedsim run --log wandb"),
     ("submitit", "slurm", "fedsim run --slurm.partition ..."),
     ("libtpu", "tpu-compile", "fedsim run --dry-run --target v5e"),
+    ("jax_plugins", "cuda", "GPUs and fedsim run --dry-run --target h100"),
 )
 
 
@@ -65,10 +66,11 @@ def _versions() -> list[tuple[str, str]]:
 def _devices() -> list[tuple[str, str]]:
     import psutil
 
+    from fedsim import host_memory
     from fedsim.engine import devices
     from fedsim.engine.memory import gibibytes
 
-    memory = psutil.virtual_memory()
+    total = psutil.virtual_memory().total
     try:
         devices.use_one_per_core()
         devices.backend()
@@ -76,7 +78,7 @@ def _devices() -> list[tuple[str, str]]:
         text = f"{device['count']} x {device['platform']}: {device['kind']}"
     except FedsimError as error:
         text = str(error)
-    return [("devices", text), ("memory", f"{gibibytes(memory.available)} free of {gibibytes(memory.total)}")]
+    return [("devices", text), ("memory", f"{gibibytes(host_memory.free_bytes())} free of {gibibytes(total)}")]
 
 
 def _folders() -> list[tuple[str, str]]:
@@ -92,17 +94,24 @@ def _folders() -> list[tuple[str, str]]:
 
 def _describe_folder(folder: Path) -> str:
     """The folder, its size, and whether it is writable."""
+    try:
+        return f"{folder}{_describe_contents(folder)}"
+    except OSError as error:
+        return f"{folder}: {reason(error)}"
+
+
+def _describe_contents(folder: Path) -> str:
     from fedsim.engine.memory import gibibytes
 
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not nearest.is_dir():
-        return f"{folder}: {nearest} is a file"
+        return f": {nearest} is a file"
     if not os.access(nearest, os.W_OK):
-        return f"{folder}: not writable"
+        return ": not writable"
     if not folder.exists():
-        return f"{folder} (does not exist yet)"
+        return " (does not exist yet)"
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    return f"{folder} ({len(sizes):,} files, {gibibytes(sum(sizes))})"
+    return f" ({len(sizes):,} files, {gibibytes(sum(sizes))})"
 
 
 def _data() -> list[tuple[str, str]]:

@@ -57,6 +57,8 @@ def split_overrides(arguments: Sequence[str], flags: Collection[str] = ()) -> tu
             raise ConfigError(f"{option}: must be one value, got {' '.join(values)}")
         if target in overrides:
             remedy = "; give all values of a sweep at once" if is_swept else ""
+            if is_swept != isinstance(overrides[target], Sweep):
+                remedy = "; give either one value or a sweep"
             raise ConfigError(f"{option}: is given twice{remedy}")
         words = tuple(map(Word, values))
         overrides[target] = Sweep(words) if is_swept else words[0] if len(words) == 1 else list(words)

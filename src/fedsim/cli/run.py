@@ -117,7 +117,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> None:
     if not options.checkpoint_seconds >= 0:  # nan
         raise ConfigError(f"--checkpoint-seconds: must be a number >= 0, got {options.checkpoint_seconds:g}")
     jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
-    if options.target is not None or not _is_distributed(options):
+    if not _is_distributed(options) or options.target is not None:
         _call(options, overrides, jobs)
         return
     if jobs:

@@ -11,9 +11,11 @@ from fedsim.engine import devices
 from fedsim.engine.experiment import prepare, run_plan
 from fedsim.engine.families import group_runs
 from fedsim.errors import ConfigError, import_extra, pip_install
+from fedsim.runs.folder import RunFolder
 from fedsim.runs.trackers import make_trackers
 
 LOCAL_MINUTES = 24 * 60
+LISTS = ("setup", "teardown", "srun_args")  # settings that are lists of lines or arguments
 
 
 def submit(
@@ -24,14 +26,21 @@ def submit(
     `settings` are options of `sbatch` by submitit's names (partition, time, gpus_per_node, mem ...), and `jobs`, their
     number (default: one for each group of runs), and `cluster` (default "slurm"; "local" means processes of this
     machine). The first job that starts makes the plan, on its device. `options` are those of `run_job`. Raises
-    `ConfigError` if a setting or a name in the experiment is unknown.
+    `ConfigError` if a setting or a name in the experiment is unknown, and `RunFolderError` if `path` is of others.
     """
     submitit = import_extra("submitit", ConfigError, f"--slurm: needs submitit; {pip_install('slurm')}")
-    values: dict[str, Any] = {name: int(text) if text.isdecimal() else text for name, text in settings.items()}
+    values = {name: [text] if name in LISTS else _read_value(text) for name, text in settings.items()}
     runs = experiment.runs()  # raises where a name is unknown
     jobs, cluster = values.pop("jobs", len(group_runs(runs))), str(values.pop("cluster", "slurm"))
     if not isinstance(jobs, int) or jobs < 1:
         raise ConfigError(f"--slurm.jobs: must be an integer >= 1, got {jobs}")
+    if cluster not in ("slurm", "local"):
+        raise ConfigError(f"--slurm.cluster: must be slurm or local, got {cluster}")
+    if cluster == "slurm" and "time" not in values:
+        raise ConfigError("--slurm.time: must be given, in minutes, since jobs end after 5 by submitit's default")
+    if (folder := RunFolder(path)).is_occupied():
+        folder.check()
+    make_trackers(path, options.get("log", ()))  # raises where a package is missing
     parameters = {f"slurm_{name}": value for name, value in values.items()}
     try:
         executor = submitit.AutoExecutor(folder=path / "slurm", cluster=cluster)
@@ -41,6 +50,11 @@ def submit(
     except (RuntimeError, ValueError, NameError, TypeError, OSError) as error:
         raise ConfigError(f"--slurm: {error}") from None
     return [str(job.job_id) for job in submitted]
+
+
+def _read_value(text: str) -> Any:
+    """The number or truth value that an option's text is; other texts, such as 007, stay as they are."""
+    return {"true": True, "false": False}.get(text, int(text) if text.isdecimal() and str(int(text)) == text else text)
 
 
 def run_job(config: str, path: str, options: Mapping[str, Any]) -> None:

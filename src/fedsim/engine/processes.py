@@ -7,6 +7,7 @@ its devices have. Process 0 alone decides and writes. JAX's runtime ends all pro
 import hashlib
 import itertools
 import pickle
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -31,9 +32,12 @@ _numbers = itertools.count()  # of barriers, equal on all processes
 def connect(coordinator: str | None = None, num_processes: int | None = None, process_id: int | None = None) -> None:
     """Connects the processes of a run, before JAX starts. JAX detects what is None (SLURM, Open MPI, TPU, Kubernetes).
 
-    Raises `ConfigError` if it detects nothing, or the processes do not find each other.
+    Raises `ConfigError` if it detects nothing. JAX ends a process that has not found the others after five minutes.
     """
     jax.config.update("jax_enable_preemption_service", False)  # it catches SIGTERM, which should end the process
+    if coordinator is not None:
+        where = f"{coordinator} as process {process_id} of {num_processes}"
+        print(f"fedsim: connecting to {where}, for 5 minutes at most ...", file=sys.stderr)
     try:
         jax.distributed.initialize(
             coordinator,

@@ -119,9 +119,9 @@ def parse(text: str) -> Target:
     """The target that `text` names, such as "h100" or "v5e:4". Raises `ConfigError` if there is no such target."""
     name, _, number = text.partition(":")
     if gpu := GPU.fullmatch(name):
-        if (capability := f"{gpu[1]}.{gpu[2]}") not in ON_CHIP or not int(gpu[3]):
+        if f"{gpu[1]}.{gpu[2]}" not in ON_CHIP or not int(gpu[3]):
             known = ", ".join(f"sm_{known.replace('.', '')}" for known in ON_CHIP)
-            raise ConfigError(f"--target: must be one of {known}, and its memory in GiB, got {capability}: {text}")
+            raise ConfigError(f"--target: must be one of {known}, and its memory in GiB, got {text}")
     elif name not in MEMORY:
         raise ConfigError(
             f"--target: must be one of {', '.join(MEMORY)}, or a GPU's compute capability and memory as sm_86-24gb, "
