@@ -74,10 +74,14 @@ def load(
             "source: must be a TOML file, or tables in a dict, got text; tomllib.loads makes tables of it"
         )
     config = Path(source) if isinstance(source, str) else source
-    read = lambda changes: toml.read(config, changes, preset, python_name, where="")
+
+    def read(changes: Mapping[str, Any]) -> "Experiment":
+        experiment = toml.read(config, changes, preset, python_name, where="")
+        return replace(experiment, data=data, overridden=experiment.overridden & given.keys())
+
     key = "data.partition"
     if data is None or data.num_clients == 1 or key in changes:
-        return replace(read(changes), data=data)
+        return read(changes)
     experiment = read(changes | {key: "natural"})
     with suppress(ConfigError):  # other keys may be possible with the data's clients only
         configured = read(changes)
@@ -85,7 +89,7 @@ def load(
         if partitions not in ([], ["natural"]):
             text = f"{key} of the configuration is not used, since the data set has clients; data__partition divides it"
             warnings.warn(text, stacklevel=2)
-    return replace(experiment, data=data)
+    return experiment
 
 
 def run(

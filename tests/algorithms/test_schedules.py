@@ -71,6 +71,18 @@ def test_clients_and_server_use_the_rates_of_the_round():
     np.testing.assert_allclose(to_vector(state.variables.params), p, rtol=2e-4, atol=2e-5)
 
 
+def test_a_schedule_gets_the_number_of_rounds_only_if_it_requires_an_argument(tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(
+        "def halve(decay=0.5):\n    return lambda rate, t: rate * decay**t\n"
+        "def fall(rounds):\n    return lambda rate, t: rate * (1 - t / rounds)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for name, expected in (("halve", 0.5**3), ("fall", 0.25)):
+        (run,) = parse(f"client.schedule = 'own.py:{name}'\nserver.num_rounds = 4\nclient.learning_rate = 1.0").runs()
+        rates = build.schedule(run, build.hparams(run), jnp.int32(3))
+        assert float(rates.learning_rate) == pytest.approx(expected)
+
+
 def test_a_configuration_sets_both_schedules():
     text = """
     client = {learning_rate = 0.4, schedule = "cosine"}

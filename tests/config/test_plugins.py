@@ -178,7 +178,7 @@ def test_lists_of_names(folder):
         ("no_such_module:my_rule", "no_such_module cannot be imported: ModuleNotFoundError"),
         ("rules.py:my_rul", "rules.py has no function my_rul; did you mean my_rule?"),
         ("rules:zzz", "rules has no function zzz"),
-        ("rules.py:not_callable", "rules.py has no function not_callable"),
+        ("rules.py:not_callable", "rules.py has no function not_callable, but a value of this name: int; write `def`"),
         ("rules.py:", "rules.py has no function "),
         (":my_rule", "cannot be imported"),
         ("math:sqrt", "math:sqrt: must be a function or class that is written in Python"),

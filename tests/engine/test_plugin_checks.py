@@ -17,10 +17,10 @@ from typing import Annotated
 import flax.linen as nn
 import jax.numpy as jnp
 from flax import nnx
-from fedsim import Attack, Corruption, classification
+from fedsim import Algorithm, Attack, Corruption, classification
 from fedsim.aggregators import from_weights
 from fedsim.core.corrupt import example_owners
-from fedsim.core.settings import Traced
+from fedsim.core.settings import Bounds, Traced
 
 MEMORY = {}
 
@@ -125,6 +125,24 @@ def remembering():
 
 def three_values():
     return Attack(forge_report=lambda state, report, malicious, key: report)
+
+
+def swapped():
+    return Attack(forge_report=lambda state, report, malicious, key: (report.losses, report.num_examples))
+
+
+def one_state():
+    return Algorithm(init=lambda params: jnp.zeros(3))
+
+
+def blank():
+    where = lambda data, corrupted: corrupted[example_owners(data)][:, None]
+    nan = lambda data, corrupted, spec, key: data._replace(x=jnp.where(where(data, corrupted), jnp.nan, data.x))
+    return Corruption(nan, frozenset({"x"}))
+
+
+def without_bounds(*, total: Annotated[float, Bounds, "sum of the weights"] = 1.0):
+    return from_weights(mean)
 
 
 def sum_alone(spec):
@@ -385,6 +403,15 @@ def test_a_corruption_of_what_is_not_its_clients(kind, message):
             r"must be an attack's \(forged num_examples, forged losses\), got CohortReport",
         ),
         (
+            {"attack__kind": "plugin.py:swapped", "corruption__kind": "shuffling", "corruption__fraction": 0.5},
+            r"forged num_examples must be integers, got float32\[6\]",
+        ),
+        (
+            {"client__algorithm": "plugin.py:one_state"},
+            r"must be an algorithm's \(client state, server state\), got float32\[3\]",
+        ),
+        ({"server__aggregator": "plugin.py:without_bounds"}, r"total: Bounds must have arguments, such as Bounds\(ge=0"),
+        (
             {"server__aggregator": fedsim.sweep(["median", "plugin.py:remembering"])},  # of another group's branch
             "plugin.py:remembering failed: ",
         ),
@@ -398,6 +425,17 @@ def test_what_a_run_would_fail_at_is_one_line(changes, message, tmp_path):
     with pytest.raises(ConfigError, match=message) as caught:
         run_plan(plan(**changes), tmp_path / "run")
     assert "\n" not in str(caught.value)
+
+
+def test_inputs_that_a_corruption_makes_undefined_and_keys_without_effect_with_data_in_memory():
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    data = fedsim.from_arrays(x, np.arange(40) % 2, np.arange(40) // 10)
+    tables = {"model": {"name": "logistic"}, "server": {"aggregator": "fedavg", "cohort_size": 4, "num_rounds": 1}}
+    (warning,) = make_plan(fedsim.load(tables | {"attack": {"kind": "ipm"}}, data=data)).warnings
+    assert warning.startswith("attack.kind: has no effect: no participating client is malicious")
+    tables["corruption"] = {"kind": "plugin.py:blank", "fraction": 0.5}
+    with pytest.raises(ConfigError, match=r"^corruption\.kind: plugin\.py:blank must keep x finite"):
+        make_plan(fedsim.load(tables, data=data))
 
 
 def test_a_trigger_that_changes_the_type_of_inputs_is_refused(tmp_path):

@@ -12,7 +12,7 @@ from fedsim.config.schema import ONLY_IF, Config
 from fedsim.config.sections import Role
 from fedsim.config.values import format_toml
 from fedsim.core.setting_types import NOUNS, to_msgspec
-from fedsim.core.settings import Limit, OnlyIf, Traced
+from fedsim.core.settings import Bounds, Limit, OnlyIf, Traced
 from fedsim.errors import ConfigError
 
 
@@ -114,6 +114,8 @@ def settings_of(factory: Factory) -> tuple[Field, ...]:
                     f"{factory.key}: {key}: must be a number, text, bool, Literal, or a tuple of them, "
                     f"got {annotations[name].__origin__}; change its annotation"
                 )
+            if bare := next((note for note in annotations[name].__metadata__ if note in (Bounds, Limit, OnlyIf)), None):
+                raise ConfigError(f"{factory.key}: {key}: {bare.__name__} must have arguments, such as Bounds(ge=0)")
             result.append(field)
             conditions = (note for note in annotations[name].__metadata__ if isinstance(note, OnlyIf))
             others = (condition.name for condition in conditions if not condition.reason)

@@ -68,7 +68,9 @@ def find_plugin(key: str, name: str) -> Factory:
     make = getattr(module, function, None)
     if not callable(make):
         functions = [other for other, value in vars(module).items() if callable(value) and not other.startswith("_")]
-        raise ConfigError(f"{key}: {location} has no function {function}{did_you_mean(nearest(function, functions))}")
+        remedy = did_you_mean(nearest(function, functions))
+        remedy = remedy if make is None else f", but a value of this name: {type(make).__name__}; write `def` around it"
+        raise ConfigError(f"{key}: {location} has no function {function}{remedy}")
     try:
         inspect.signature(make)
         has_source = inspect.isroutine(make) or inspect.isclass(make)

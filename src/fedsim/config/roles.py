@@ -109,4 +109,5 @@ def takes_rounds(schedule: Factory) -> bool:
     """Whether the factory of a schedule takes the number of rounds, so that other rounds are another run."""
     settings = {field.name.rpartition(".")[2] for field in settings_of(schedule)}
     parameters = inspect.signature(schedule.make).parameters.values()
-    return any(p.name not in settings and p.kind is not p.KEYWORD_ONLY for p in parameters)
+    is_required = lambda p: p.default is p.empty and p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)
+    return any(p.name not in settings and is_required(p) for p in parameters)

@@ -116,8 +116,9 @@ def _switch_attacks(attacks: Sequence[Attack], index: ArrayLike) -> Attack:
             if (forge := attacks[position].forge_report) is None:
                 return report.num_examples, report.losses
             forged = forge(state[position], report, malicious, key)
-            require.pair(forged, FORGED_REPORT)
-            return jnp.asarray(forged[0], report.num_examples.dtype), jnp.asarray(forged[1], report.losses.dtype)
+            num_examples, losses = require.pair(forged, FORGED_REPORT)
+            require.integers(num_examples, "forged num_examples")
+            return jnp.asarray(num_examples, report.num_examples.dtype), jnp.asarray(losses, report.losses.dtype)
 
         return _switch(index, run, len(attacks), state)
 
@@ -125,9 +126,8 @@ def _switch_attacks(attacks: Sequence[Attack], index: ArrayLike) -> Attack:
         def run(position: int, state: PyTree) -> tuple[PyTree, PyTree]:
             if (forge := attacks[position].forge_updates) is None:
                 return context.report.updates, state
-            forged = forge(state[position], context, key)
-            require.pair(forged, FORGED_UPDATES)
-            return forged[0], _with_slot(state, position, forged[1])
+            forged, next_state = require.pair(forge(state[position], context, key), FORGED_UPDATES)
+            return forged, _with_slot(state, position, next_state)
 
         return _switch(index, run, len(attacks), state)
 

@@ -121,6 +121,7 @@ def _mix(report: CohortReport, pre_aggregate: PreAggregator, key: Array) -> Coho
     if report.weights is not None:
         require.array(mixed.weights, f"float32[{mixed.valid.size}]", "the weights of a pre-aggregator's result")
     if mixed.mixing is None:
+        require.shape(mixed.valid, report.valid.shape, "valid of a pre-aggregator's result without mixing")
         return mixed._replace(mixing=report.mixing)
     require.shape(mixed.mixing, (mixed.valid.size, report.valid.size), "mixing")
     if report.mixing is None:
@@ -137,9 +138,8 @@ def run_rule(
     """
     fixed = jax.lax.stop_gradient(report)  # the loops of losses on root data have no derivative
     measurements = None if rule.measure is None or root is None else rule.measure(root, fixed)
-    results = rule.aggregate(state, report._replace(measurements=measurements, mixing=None), key)
-    require.pair(results, AGGREGATED)
-    result, next_state = results
+    seen = report._replace(measurements=measurements, mixing=None)
+    result, next_state = require.pair(rule.aggregate(state, seen, key), AGGREGATED)
     require.instance(result, Aggregate, "a rule's result")
     one_update = jax.tree.map(lambda u: jax.ShapeDtypeStruct(u.shape[1:], u.dtype), report.updates)
     require.like(result.update, one_update, "a rule's update")

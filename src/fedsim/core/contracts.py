@@ -137,6 +137,9 @@ class UpdateServerState(Protocol):
     ) -> PyTree: ...
 
 
+ALGORITHM_STATES = "an algorithm's (client state, server state)"
+
+
 class Algorithm(NamedTuple):
     """A local training algorithm. Each client has a `client_state`; all share the broadcast `server_state`."""
 

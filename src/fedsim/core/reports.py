@@ -49,9 +49,9 @@ def apply_report_attack(
         return report
     malicious = malicious_clients(data)[report.client_ids]
     forged = attack.forge_report(state, report._replace(updates=()), malicious, key)
-    require.pair(forged, FORGED_REPORT)
-    num_examples, losses = forged
+    num_examples, losses = require.pair(forged, FORGED_REPORT)
     require.shape(num_examples, malicious.shape, "forged num_examples")
+    require.integers(num_examples, "forged num_examples")
     require.shape(losses, malicious.shape, "forged losses")
     num_examples = jnp.maximum(num_examples, 0).astype(report.num_examples.dtype)  # no rule expects negative weights
     return report._replace(
@@ -79,9 +79,7 @@ def apply_update_attack(
     malicious = malicious_clients(data)[report.client_ids]
     try_out = lambda candidate: aggregate(mask_nonfinite_updates(candidate))[0]
     context = AttackContext(report, malicious, variables, try_out, next_loss)
-    results = attack.forge_updates(state, context, key)
-    require.pair(results, FORGED_UPDATES)
-    forged, next_state = results
+    forged, next_state = require.pair(attack.forge_updates(state, context, key), FORGED_UPDATES)
     require.like(forged, report.updates, "the forged updates")
     require.like(next_state, state, "an attack's state")
     updates = select_clients(malicious & report.valid, forged, report.updates)

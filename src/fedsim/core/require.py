@@ -25,10 +25,12 @@ def type_name(expected: Any) -> str:
     return f"{'an' if module == 'optax' else 'a'} {module}.{expected.__name__}"
 
 
-def pair(result: Any, expected: str) -> None:
-    """Requires a pair, such as "(weights, next state)"."""
+def pair(result: Any, expected: str) -> tuple[Any, Any]:
+    """Requires a pair, such as "(weights, next state)", which it returns."""
     is_pair = type(result) in (tuple, list) and len(result) == 2
     true(is_pair, f"the result must be {expected}, got {_got(result)}")
+    first, second = result
+    return first, second
 
 
 def shape(leaf: Any, expected: tuple[int, ...], name: str) -> None:
@@ -48,6 +50,12 @@ def like(actual: PyTree, expected: PyTree, name: str) -> None:
 def is_key(leaf: Any) -> bool:
     """Whether it is an array of random keys."""
     return bool(jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key))
+
+
+def integers(leaf: Any, name: str) -> None:
+    """Requires an array of integers."""
+    is_right = _is_array(leaf) and jnp.issubdtype(jnp.result_type(leaf), jnp.integer)
+    true(is_right, f"{name} must be integers, got {_got(leaf)}")
 
 
 def no_keys(tree: PyTree, name: str) -> None:

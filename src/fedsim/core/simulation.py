@@ -11,7 +11,7 @@ from fedsim.core import reports, require, server
 from fedsim.core.branches import Branch, MethodFamily
 from fedsim.core.chain import ChainKeys, observe_losses, run_rule
 from fedsim.core.client import client_loss, take_batch
-from fedsim.core.contracts import LocalResult, LocalTraining, RootEvaluator, Task
+from fedsim.core.contracts import ALGORITHM_STATES, LocalResult, LocalTraining, RootEvaluator, Task
 from fedsim.core.delay import DelayedCorruption, current_data, next_attack_state
 from fedsim.core.evaluate import PERSONAL_BATCH_SIZE, evaluate_client
 from fedsim.core.keys import InitialKeys, RoundKeys
@@ -74,6 +74,8 @@ class Simulation:
 
     def __post_init__(self) -> None:
         require.instance(self.task, Task, "task", "; use fedsim.classification(module, example)")
+        for name, expected in (("cohort", CohortOptions), ("training", TrainingOptions), ("losses", LossOptions)):
+            require.instance(getattr(self, name), expected, name)
         try:
             inspect.signature(self.method).bind(HParams(), 0)
         except (TypeError, ValueError) as error:
@@ -125,9 +127,7 @@ class Simulation:
         for alpha in alphas if isinstance(alphas, tuple) else (alphas,):
             if alpha is not None:
                 require.shape(alpha, num_examples.shape, "a rule's client_weights")
-        initial_states = method.algorithm.init(variables.params)
-        require.pair(initial_states, "an algorithm's (client state, server state)")
-        client_state, server_state = initial_states
+        client_state, server_state = require.pair(method.algorithm.init(variables.params), ALGORITHM_STATES)
         require.no_keys(client_state, "client_state")
         num_states = self.cohort.num_states or num_examples.size
         return SimulationState(

@@ -24,6 +24,7 @@ LEAVE_OUT = "or leave Traced out of the setting's annotation"
 TRACER_MESSAGES = {
     jax.errors.TracerBoolConversionError: f"`if` or `while` on {TRACED} use jnp.where, {LEAVE_OUT}",
     jax.errors.TracerArrayConversionError: f"NumPy on {TRACED} use jax.numpy",
+    jax.errors.NonConcreteBooleanIndexError: f"a mask as an index of {TRACED} use jnp.where",
     jax.errors.TracerIntegerConversionError: f"an index or `range` from {TRACED} use jax.numpy, {LEAVE_OUT}",
     jax.errors.ConcretizationTypeError: f"`int`, `float` or a shape from {TRACED} use jax.numpy, {LEAVE_OUT}",
 }

@@ -11,8 +11,9 @@ import optax
 
 from fedsim.config.roles import attack_component
 from fedsim.config.schema import Config
+from fedsim.core import require
 from fedsim.core.client import loss_gradient
-from fedsim.core.contracts import Task
+from fedsim.core.contracts import ALGORITHM_STATES, Task
 from fedsim.core.require import is_key
 from fedsim.core.types import FederatedDataset, PyTree, Variables
 from fedsim.datasets.portions import ALIGNMENT
@@ -143,7 +144,7 @@ def training_shapes(config: Config, dataset: FederatedDataset) -> tuple[PyTree, 
 
     def init(variables: Variables) -> tuple[PyTree, PyTree]:
         method = build.method(config)(build.hparams(config), jnp.int32(0))
-        client_state, server_state = method.algorithm.init(variables.params)
+        client_state, server_state = require.pair(method.algorithm.init(variables.params), ALGORITHM_STATES)
         optimizer_state = method.server_optimizer.init(variables.params)
         return client_state, (variables, optimizer_state, server_state, jax.random.key(0), jnp.int32(0))
 

@@ -172,6 +172,8 @@ def _check_changes(config: Config, dataset: FederatedDataset) -> None:
     require.instance(after, ClientData, "the result of apply")
     for name, array in data._asdict().items():
         require.like(getattr(after, name), array, name)
+    if "x" in corruption.changed_fields and not np.all(np.isfinite(np.asarray(after.x, np.float32))):
+        raise ConfigError(f"corruption.kind: {config.corruption.kind} must keep x finite")
     for name in sorted({*ClientData._fields} - {*corruption.changed_fields, "corrupted"}):
         if not np.array_equal(getattr(after, name), getattr(data, name)):
             fields = ", ".join(f'"{field}"' for field in sorted({*corruption.changed_fields, name}))

@@ -170,7 +170,8 @@ class Results:
         matching = [setting for setting in self.settings if has_all(self.runs[setting.runs[0]])]
         if len(matching) > 1:
             named = ", ".join(f"{key} = {value}" for key, value in wanted.items())
-            raise ConfigError(f"find: {len(matching)} settings have {named}; add a key that tells them apart")
+            have = f" have {named}" if named else ""
+            raise ConfigError(f"find: {len(matching)} settings{have}; add a key that tells them apart")
         return matching[0] if matching else None
 
     def numbers(self, setting: Setting | None, metric: Metric = ACCURACY, final: Final = LAST) -> np.ndarray | None:

@@ -35,9 +35,7 @@ class _Case(StatefulFunctionCase):
         super().__init__(self.step, aggregator.init(make_variables(), self.num_examples, self.losses), inputs)
 
     def step(self, state: PyTree, report: CohortReport) -> tuple[Aggregate, PyTree]:
-        results = self.aggregator.aggregate(state, report, KEY)
-        require.pair(results, AGGREGATED)
-        return results
+        return require.pair(self.aggregator.aggregate(state, report, KEY), AGGREGATED)
 
     def add_measurements(self, report: CohortReport) -> CohortReport:
         """The report with the rule's measurements on root data, if it has any."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedsim.core.contracts import Algorithm, LocalResult, LocalTraining
+from fedsim.core.contracts import ALGORITHM_STATES, Algorithm, LocalResult, LocalTraining
 from fedsim.core.local import LocalSGD
 from fedsim.core.types import Array, ClientData, ClientSlice, HParams, PyTree, Scalar, SimulationState, Variables
 from fedsim.testing import require, tiny
@@ -26,7 +26,7 @@ class _Case(StatefulFunctionCase):
         self.algorithm = algorithm
         self.data = tiny.draw_data(np.random.default_rng(seed))
         self.start: Variables = tiny.make_task().init(jax.random.key(seed))
-        self.client_state, self.server_state = algorithm.init(self.start.params)
+        self.client_state, self.server_state = require.pair(algorithm.init(self.start.params), ALGORITHM_STATES)
         clients = ClientSlice(jnp.arange(NUM_CLIENTS), self.data.offsets, self.data.num_examples)
         self.clients = [jax.tree.map(jnp.asarray, take_rows(clients, i)) for i in range(NUM_CLIENTS)]
         states = self.client_state, self.server_state

@@ -56,9 +56,7 @@ class _Case(StatefulFunctionCase):
             aggregate = lambda report: fedavg().aggregate((), report, KEY)[0]
             next_loss = lambda aggregate, mask, key: ROOT.losses(jax.tree.map(lambda u: u[None], aggregate.update))[0]
             context = AttackContext(report, malicious, make_variables(), aggregate, next_loss)
-            results = self.attack.forge_updates(state, context, KEY)
-            require.pair(results, FORGED_UPDATES)
-            forged_updates, state = results
+            forged_updates, state = require.pair(self.attack.forge_updates(state, context, KEY), FORGED_UPDATES)
         return (forged_report, forged_updates), state
 
     def require_same(self, outputs: tuple[PyTree, PyTree], round: Round, message: str) -> None:
@@ -89,8 +87,7 @@ def _forge_report(case: _Case) -> None:
 
 
 def _require_report(forged: tuple[Array, Array], report: CohortReport, malicious: Array, name: str) -> None:
-    require.pair(forged, FORGED_REPORT)
-    num_examples, losses = forged
+    num_examples, losses = require.pair(forged, FORGED_REPORT)
     require.shape(num_examples, report.num_examples.shape, f"with {name} forged num_examples")
     require.shape(losses, report.num_examples.shape, f"with {name} forged losses")
     is_integer, is_float = jnp.issubdtype(num_examples.dtype, jnp.integer), jnp.issubdtype(losses.dtype, jnp.floating)
