@@ -189,10 +189,12 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
             raise ConfigError(
                 f"--{flag}: must be left out unless --data-path is a table ({', '.join(SUFFIXES)} or Hugging Face)"
             )
-    if is_images:
+    if pictures:
         return "images", *_read_images(data, pictures)
-    if path.is_dir() and not is_arrays:
+    if (path / "train").is_dir() and not is_arrays:
         return "leaf", {"path": data}, canonicalize(read_folder(path), needs_test=False)
+    if path.exists() and not (is_arrays or path.suffix in (".npz", ".npy")):
+        raise DataError(f"{data}: must be {DATA}")
     if path.exists():
         return "arrays", {"path": data}, canonicalize(arrays.read(path), needs_test=False)
     names = [name for name in KINDS["data.name"].built_in if name not in NEED_SETTINGS]

@@ -113,7 +113,8 @@ def _as_classes(y: Array, shape: tuple[int, ...]) -> Array:
     if jnp.issubdtype(y.dtype, jnp.floating):
         raise ValueError(f"labels: must be integer classes, got {y.dtype}; use y.astype(int), or fedsim.regression")
     if y.shape != shape:
-        remedy = "use y.argmax(axis=1) for one-hot labels" if y.ndim > 1 else "flatten x by x.reshape(len(x), -1)"
+        one_hot = "use y.argmax(axis=1) for one-hot labels; several labels need a model with outputs for each"
+        remedy = one_hot if y.ndim > 1 else "flatten x by x.reshape(len(x), -1)"
         raise ValueError(
             f"labels: each must have the shape {shape[1:]} of the model's outputs without their last axis, got "
             f"{y.shape[1:]}; {remedy}"

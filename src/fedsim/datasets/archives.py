@@ -33,7 +33,8 @@ def list_files(source: Path, archives: str, folders: str) -> Files:
         try:
             files |= dict((_list_zip if archive.suffix == ".zip" else _list_tar)(archive))
         except ERRORS as error:
-            raise DataError(f"{archive}: broken: {reason(error).rstrip(':')}") from None
+            remedy = "; if it is no archive, give its folder" if source.is_file() else ""
+            raise DataError(f"{archive}: broken: {reason(error).rstrip(':')}{remedy}") from None
     return files
 
 

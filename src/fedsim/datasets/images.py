@@ -1,11 +1,12 @@
 """The user's folder of images: the folders that an image is in tell its class, and maybe its client and split."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from statistics import mode
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,6 +22,7 @@ ORIENTATION = 0x0112  # of EXIF
 BATCH_SIZE = 256  # files that are decoded ahead
 
 Level = Literal["split", "client", "class"]
+Decoded: TypeAlias = Generator[tuple[str, Callable[[], np.ndarray]], None, None]
 
 
 def images(
@@ -62,7 +64,8 @@ def images(
         is_train, is_test, unused = _splits(folder, names["split"])
         notes += [f"{name}: the split {split} is not used" for split in unused]
     order = np.concatenate([np.flatnonzero(is_train), np.flatnonzero(is_test)])
-    x = stack(name, _decoded([files[i] for i in order], folder, size))
+    with closing(_decoded([files[i] for i in order], folder, size)) as decoded:
+        x = stack(name, decoded)
     classes, y = np.unique(names["class"][order], return_inverse=True)
     clients, ids = np.unique(names["client"][order], return_inverse=True) if "client" in names else (None, None)
     for what, of_kind in (("classes", classes), ("clients", clients)):
@@ -134,13 +137,16 @@ def _splits(folder: Path, names: np.ndarray) -> tuple[np.ndarray, np.ndarray, li
     return is_train, is_test, np.unique(names[~is_train & ~is_test]).tolist()
 
 
-def _decoded(files: Sequence[Path], folder: Path, size: int | None) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
+def _decoded(files: Sequence[Path], folder: Path, size: int | None) -> Decoded:
     """Each file, as `stack` takes it; the next ones are decoded meanwhile."""
-    with ThreadPoolExecutor() as pool:
+    pool = ThreadPoolExecutor()
+    try:
         for start in range(0, len(files), BATCH_SIZE):
             batch = files[start : start + BATCH_SIZE]
             for file, future in [(file, pool.submit(_read_file, file, size)) for file in batch]:
                 yield str(file.relative_to(folder)), future.result
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _read_file(file: Path, size: int | None) -> np.ndarray:

@@ -69,6 +69,8 @@ def division_notes(raw: RawDataset, config: DataConfig) -> Iterator[str]:
     if config.test_fraction is None and not len(raw.y_test):
         examples = "the examples" if raw.client_ids is None else "each client's examples"
         share = f"{100 * DEFAULT_TEST_FRACTION:g} % of {examples} become test examples"
+        if num_overlapping(raw):
+            share = f"the last {share}, without windows that reach into both parts"
         yield f"data.test_fraction: {raw.name} comes without test examples, so {share}"
     if config.partition != "natural" and raw.client_names is not None and len(raw.client_names) > 1:
         yield f'{raw.name}: its clients are not used; data.partition = "natural" uses them, got "{config.partition}"'

@@ -61,14 +61,13 @@ def scale_notes(dataset: FederatedDataset) -> list[str]:
         notes += _range_notes(f"{dataset.name}: targets", y)
     if dataset.inputs == "text":
         return notes
-    if x.dtype != np.uint8:
-        return notes + _range_notes(f"{dataset.name}: inputs", x)
     high = value_range(x)[1]
+    largest = f"uint8 inputs are divided by 255, but the largest is {high}"
+    if x.dtype != np.uint8:
+        notes += _range_notes(f"{dataset.name}: inputs", x)
+        largest, high = f"images are up to {high:.3g} of 1", 255 * high if dataset.inputs == "image" else 0
     if 0 < high <= MAX_DARK:
-        notes.append(
-            f"{dataset.name}: uint8 inputs are divided by 255, but the largest is {high}; divide them by the largest "
-            "value that is possible, as floats"
-        )
+        notes.append(f"{dataset.name}: {largest}; divide them by the largest value that is possible, as floats")
     return notes
 
 
