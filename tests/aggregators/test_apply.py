@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fedsim
 from fedsim import aggregators
 from fedsim.config.kinds import AGGREGATORS
 from fedsim.core.contracts import RootEvaluator
@@ -119,6 +120,8 @@ def test_clients_with_nan_are_invalid():
         (aggregators.median(), UPDATES, {"pre_aggregators": [aggregators.nnm]}, "pre_aggregators"),
         (aggregators.krum(num_byzantine=K - 1), UPDATES, {}, "num_byzantine"),
         (aggregators.monna(client_id=K), UPDATES, {}, "client_id"),
+        (fedsim.chain(aggregators.nnm(), aggregators.monna(client_id=K)), UPDATES, {}, "client_id"),
+        (fedsim.layerwise(aggregators.monna(client_id=K)), UPDATES, {}, "client_id"),
         (aggregators.arfl(lam="auto", target=K + 1), UPDATES, {"losses": LOSSES}, "target"),
         (aggregators.arfl(), UPDATES, {}, "losses"),
         (aggregators.arfl(source="root"), UPDATES, {}, "root_losses"),
@@ -134,6 +137,13 @@ def test_clients_with_nan_are_invalid():
 def test_missing_or_misshapen_arguments_are_errors(rule, updates, arguments, name):
     with pytest.raises(ValueError, match=f"^{name}: must "):
         aggregators.apply(rule, updates, **arguments)
+
+
+def test_krum_keeps_an_update_of_a_client_that_reports_no_examples():
+    nearest = int(aggregators.apply(aggregators.krum(), UPDATES).weights.argmax())
+    result = aggregators.apply(aggregators.krum(), UPDATES, num_examples=np.arange(K) != nearest)
+    np.testing.assert_array_equal(result.weights, np.arange(K) == nearest)
+    np.testing.assert_array_equal(result.update, np.asarray(UPDATES, np.float32)[nearest])
 
 
 def num_maps():

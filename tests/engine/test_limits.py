@@ -102,6 +102,14 @@ def test_a_users_own_rule_has_limits_too_and_the_command_says_so_in_one_line(tmp
     assert re.match(r"fedsim: error: mine\.num_suspects: .*at most 3 .*got 4$", line)
 
 
+def test_a_limit_names_the_key_that_was_set(tmp_path, capsys):
+    config = tmp_path / "c.toml"
+    config.write_text(PLANE + "server.aggregator = 'krum'\nserver.pre_aggregators = ['bucketing']")
+    assert main(["run", str(config), "--dry-run", "--server.num-byzantine", "4"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("fedsim: error: krum.num_byzantine (of server.num_byzantine = 4): must be at most ")
+
+
 def test_what_authors_promise_nothing_for_is_told(tmp_path, capsys):
     config = tmp_path / "c.toml"
     config.write_text(PLANE + "server.aggregator = 'krum'\n[[sweep]]\nkrum.num_byzantine = [3, 4]")

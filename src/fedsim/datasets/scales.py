@@ -61,12 +61,12 @@ def scale_notes(dataset: FederatedDataset) -> list[str]:
         notes += _range_notes(f"{dataset.name}: targets", y)
     if dataset.inputs == "text":
         return notes
-    high = value_range(x)[1]
-    largest = f"uint8 inputs are divided by 255, but the largest is {high}"
-    if x.dtype != np.uint8:
-        notes += _range_notes(f"{dataset.name}: inputs", x)
-        largest, high = f"images are up to {high:.3g} of 1", 255 * high if dataset.inputs == "image" else 0
-    if 0 < high <= MAX_DARK:
+    has_pixels = x.dtype == np.uint8
+    notes += [] if has_pixels else _range_notes(f"{dataset.name}: inputs", x)
+    high = value_range(x)[1] if has_pixels or dataset.inputs == "image" else 0
+    if 0 < (high if has_pixels else 255 * high) <= MAX_DARK:
+        pixels = f"uint8 inputs are divided by 255, but the largest is {high}"
+        largest = pixels if has_pixels else f"images are up to {high:.3g} of 1"
         notes.append(f"{dataset.name}: {largest}; divide them by the largest value that is possible, as floats")
     return notes
 

@@ -60,18 +60,13 @@ def _excess_notes(results: Results, names: dict[Setting, str], settings: Sequenc
 def complete(table: Table, results: Results, data: str, metric: Metric, more: Sequence[str] = ()) -> Table:
     """The table with its data set, its digits and all notes: on marks, `more`, what was chosen, incomplete runs."""
     table = with_most_runs(table)
-    chosen = selection_notes(results.selection, data, metric) if results.selection else ()
-    choice = f"Values were {results.choice_remark}."
-    confirmed = (choice if results.selection else f"Runs with {results.confirmed} are shown.",)
-    notes = (
-        *table.notes,
-        *mark_notes(table),
-        *more,
-        *chosen,
-        *(confirmed if results.confirmed else ()),
-        *results.notes,
-    )
-    return replace(table, data=data_name(data), digits=metric.digits, notes=notes)
+    notes = [*table.notes, *mark_notes(table), *more]
+    if results.selection:
+        notes += selection_notes(results.selection, data, metric)
+    if results.confirmed:
+        choice = f"Values were {results.choice_remark}."
+        notes.append(choice if results.selection else f"Runs with {results.confirmed} are shown.")
+    return replace(table, data=data_name(data), digits=metric.digits, notes=(*notes, *results.notes))
 
 
 def draws_text(draws: Iterable[Sequence[tuple[int, int]]]) -> str:
