@@ -63,16 +63,16 @@ def fang(
 
 def _attack_krum(context: AttackContext, num_halvings: int) -> PyTree:
     signs = jax.tree.map(jnp.sign, honest_mean(context))
-    forge = lambda strength: jax.tree.map(lambda s: -strength * s, signs)
-    malicious = malicious_mask(context)
+    largest, malicious = max_lambda(context), malicious_mask(context)
 
-    def is_selected(strength: Array) -> Array:
-        return jnp.any(malicious & (aggregate_with(forge(strength), context).weights > 0))
+    def forge(halvings: Array) -> PyTree:
+        return jax.tree.map(lambda s: -largest * 0.5**halvings * s, signs)
 
-    strengths = max_lambda(context) * 0.5 ** jnp.arange(num_halvings)
-    selected = jax.vmap(is_selected)(strengths)
-    best = strengths[jnp.where(jnp.any(selected), jnp.argmax(selected), num_halvings - 1)]
-    return broadcast_update(forge(best), context)
+    def is_rejected(halvings: Array) -> Array:
+        return ~jnp.any(malicious & (aggregate_with(forge(halvings), context).weights > 0))
+
+    again = lambda halvings: (halvings < num_halvings - 1) & is_rejected(halvings)
+    return broadcast_update(forge(jax.lax.while_loop(again, lambda halvings: halvings + 1, jnp.int32(0))), context)
 
 
 def max_lambda(context: AttackContext) -> Float[Array, ""]:
