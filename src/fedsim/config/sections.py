@@ -151,7 +151,8 @@ class AdapterConfig:
     ] = "both"
     whole: Annotated[tuple[str, ...], "arrays that are trained, too, as patterns of their names such as Dense_2/*"] = ()
     base: Annotated[
-        str, "an .npz or .safetensors file of the model's arrays; default: a random model, the same for all seeds"
+        str,
+        "an .npz or .safetensors file of the model's arrays; default: random ones, the frozen ones the same for all seeds",
     ] = ""
 
 

@@ -231,7 +231,7 @@ class AttackContext(NamedTuple):
     variables: Variables
     """The broadcast model."""
     aggregate: Callable[[CohortReport], Aggregate]
-    """The server's pre-aggregators and rule in this round."""
+    """The server's pre-aggregators and rule in this round, with the random draws and root data that they will use."""
     next_loss: NextLoss | None = None
     """The loss after the server's step; None outside of a round."""
 
