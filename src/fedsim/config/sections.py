@@ -152,7 +152,7 @@ class AdapterConfig:
     whole: Annotated[tuple[str, ...], "arrays that are trained, too, as patterns of their names such as Dense_2/*"] = ()
     base: Annotated[
         str,
-        "an .npz or .safetensors file of the model's arrays; default: random ones, the frozen ones the same for all seeds",
+        "an .npz or .safetensors file of the model's arrays; default: random ones, if frozen the same for all seeds",
     ] = ""
 
 
