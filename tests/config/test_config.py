@@ -286,6 +286,29 @@ def test_overrides_win_over_file_and_sweep():
         parse(text, {"client.epochs": "many"})
 
 
+def test_words_that_toml_takes_for_numbers_are_texts_where_these_are_expected():
+    attacked = "attack.kind = 'inf'\ncorruption.fraction = 0.2"
+    assert [setting(run, "inf.value") for run in parse(attacked, {"inf.value": Word("nan")}).runs()] == ["nan"]
+    named = {"corruption.kind": "shuffling", "corruption.clients": [Word("007"), Word("2020-01-01"), Word("3")]}
+    (run,) = parse("", {"data.partition": "natural", **named}).runs()
+    assert run.corruption.clients == (3, "007", "2020-01-01")
+
+
+def test_a_run_of_several_blocks_records_what_any_of_them_asks_for():
+    blocks = [
+        {"seed": [0, 1]},
+        {"seed": [0], "record": {"models": True, "clients": "none"}, "server.num_rounds": [200]},
+    ]
+    runs = fedsim.load({"sweep": blocks}).runs()
+    assert [(r.seed, r.record.models, r.record.clients) for r in runs] == [(0, True, "all"), (1, False, "all")]
+    assert [r.server.num_rounds for r in runs] == [200, 100]
+
+
+def test_a_block_in_python_overrules_a_sweep_of_all_blocks():
+    tables = {"seed": fedsim.sweep([0, 1]), "sweep": [{"arfl": {"lam": [1, 2]}}, {"seed": [5]}]}
+    assert [run.seed for run in fedsim.load(tables).runs()] == [0, 1, 0, 1, 5]
+
+
 # Python
 
 

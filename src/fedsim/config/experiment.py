@@ -15,6 +15,7 @@ from fedsim.config.registry import did_you_mean, find, find_plugin
 from fedsim.config.resolve import Schema
 from fedsim.config.roles import NOT_IN_IDS, run_id
 from fedsim.config.schema import NOT_MALICIOUS, Config
+from fedsim.config.sections import RecordConfig
 from fedsim.config.values import DEFAULT, format_toml, to_toml
 from fedsim.errors import ConfigError
 
@@ -75,7 +76,9 @@ class Experiment:
         return replace(self, values=self.values | {key: natural}, sweep=sweep)
 
     def runs(self, client_names: Callable[[Config], Sequence[str] | None] = lambda config: None) -> list[Config]:
-        """The resolved points, those of one id once, with the most rounds. Raises `ConfigError` if one is invalid.
+        """The resolved points, those of one id once, with the most rounds and all that they record.
+
+        Raises `ConfigError` if one is invalid.
 
         Clients that a run lists by name are listed by number if `client_names(run)` has the names of all.
 
@@ -88,9 +91,10 @@ class Experiment:
             for config in map(self.schema.resolve, self.points()):
                 if lists_names(config) and (names := client_names(config)) is not None:
                     config = number_clients(config, names)
-                known = runs.setdefault(key := run_id(config), config)
-                if config.server.num_rounds > known.server.num_rounds:
-                    runs[key] = config
+                if (known := runs.get(key := run_id(config))) is not None:
+                    longest = max(known, config, key=lambda run: run.server.num_rounds)
+                    config = replace(longest, record=_all_records(known.record, config.record))
+                runs[key] = config
         except ConfigError as error:
             raise self.explain(error) from None
         return list(runs.values())
@@ -105,6 +109,10 @@ class Experiment:
         of_adversary = {key for member in members for key in member}
         given = {key: values for key, values in given.items() if key not in of_adversary}
         reasons = {key: self._unused(key, values, runs) for key, values in given.items()}
+        if reasons.get("attack.kind"):  # which says why there is no attack
+            reasons = {
+                key: reason for key, reason in reasons.items() if key not in ("attack.fraction", "attack.clients")
+            }
         if of_adversary and all(run.attack.kind == "none" for run in runs):
             reasons[adversaries.KEY] = NOT_MALICIOUS
         lines = [f"{key}: has no effect: {reason}" for key, reason in reasons.items() if reason]
@@ -176,3 +184,10 @@ class Experiment:
     def digest(self) -> str:
         """Eight hexadecimal digits that change with any key of the runs."""
         return hashlib.sha256(replace(self, claims=None).dump().encode()).hexdigest()[:8]
+
+
+def _all_records(one: RecordConfig, other: RecordConfig) -> RecordConfig:
+    """What two configurations of one run record, together."""
+    fewer_clients = ("all", "evaluated", "none").index
+    more = {name: max(getattr(one, name), getattr(other, name)) for name in vars(one) if name != "clients"}
+    return RecordConfig(clients=min(one.clients, other.clients, key=fewer_clients), **more)

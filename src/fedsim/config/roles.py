@@ -52,7 +52,7 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def run_id(config: Config) -> str:
-    """16 hexadecimal digits, equal for runs with the same numbers; more rounds of a run may have the same."""
+    """16 hexadecimal digits, equal if the canonical configurations are, but for what is saved, layouts and rounds."""
     values = flatten(config)
     has_rates_of_rounds = any(takes_rounds(find(key, values[key])) for key in ("client.schedule", "server.schedule"))
     is_extendable = not has_rates_of_rounds and config.server.num_rounds % config.server.eval_every == 0

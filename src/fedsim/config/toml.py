@@ -201,7 +201,8 @@ def _merge(
     fixed = {key: value for key, value in new.items() if key not in axes}
     unfixed = [{key: block[key] for key in block if key not in fixed} for block in blocks]
     blocks = unfixed if new_blocks is None else new_blocks
-    return values | fixed, [block | axes for block in blocks or [{}]] if axes else blocks
+    merge = lambda block: block | axes if new_blocks is None else block | axes | block  # which keeps the order of keys
+    return values | fixed, list(map(merge, blocks or [{}])) if axes else blocks
 
 
 def _by_section(block: Block) -> Block:

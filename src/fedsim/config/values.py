@@ -4,11 +4,12 @@ import contextlib
 import json
 import math
 import tomllib
+import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from fedsim.errors import ConfigError
 
@@ -107,12 +108,25 @@ def parse_words(value: Any, kind: Any) -> Any:
 def _parse_word(value: Any, kind: Any) -> Any:
     if not isinstance(value, Word) or _without_metadata(kind) is str:
         return str(value) if isinstance(value, Word) else value
-    try:
-        return tomllib.loads(f"value = {value}")["value"]
-    except (ValueError, KeyError, RecursionError):
-        with contextlib.suppress(ValueError):
-            return float(value)  # .5, which is not TOML
+    members = _members(kind)
+    if value in members:  # such as the text "inf"
         return str(value)
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except (ValueError, KeyError, RecursionError):
+        parsed = str(value)
+        with contextlib.suppress(ValueError):
+            parsed = float(value)  # .5, which is not TOML
+    return str(value) if str in members and not isinstance(parsed, int | str) else parsed
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union, and the values of its literals."""
+    kind = _without_metadata(kind)
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    is_union = get_origin(kind) in (Union, types.UnionType)
+    return tuple(chain.from_iterable(map(_members, get_args(kind)))) if is_union else (kind,)
 
 
 def list_element(kind: Any) -> Any:

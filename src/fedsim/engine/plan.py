@@ -99,7 +99,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     for group in groups:
         notes += placement_notes(group.configs[0], group.dataset, group.layout, machine)
         notes += note_own_models(group.configs[0], group.dataset, group.layout)
-    warnings = tuple(experiment.unused_keys(runs))
+    warnings = tuple(dict.fromkeys(experiment.unused_keys(runs)))
     return replace(plan, groups=groups, warnings=warnings, notes=tuple(dict.fromkeys(notes)))
 
 
