@@ -76,11 +76,10 @@ class Experiment:
         return replace(self, values=self.values | {key: natural}, sweep=sweep)
 
     def runs(self, client_names: Callable[[Config], Sequence[str] | None] = lambda config: None) -> list[Config]:
-        """The resolved points, those of one id once, with the most rounds and all that they record.
+        """The resolved points, those of one id once, with the most rounds and all that any of them records.
 
-        Raises `ConfigError` if one is invalid.
-
-        Clients that a run lists by name are listed by number if `client_names(run)` has the names of all.
+        Clients that a run lists by name are listed by number if `client_names(run)` has the names of all. Raises
+        `ConfigError` if one is invalid.
 
         >>> import fedsim
         >>> [run.seed for run in fedsim.load({}, seed=fedsim.sweep([0, 1])).runs()]
@@ -110,9 +109,7 @@ class Experiment:
         given = {key: values for key, values in given.items() if key not in of_adversary}
         reasons = {key: self._unused(key, values, runs) for key, values in given.items()}
         if reasons.get("attack.kind"):  # which says why there is no attack
-            reasons = {
-                key: reason for key, reason in reasons.items() if key not in ("attack.fraction", "attack.clients")
-            }
+            reasons |= dict.fromkeys(reasons.keys() & {"attack.fraction", "attack.clients"}, "")
         if of_adversary and all(run.attack.kind == "none" for run in runs):
             reasons[adversaries.KEY] = NOT_MALICIOUS
         lines = [f"{key}: has no effect: {reason}" for key, reason in reasons.items() if reason]
