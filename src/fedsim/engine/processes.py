@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import pickle
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from fedsim.runs.checkpoints import import_orbax
 Value = TypeVar("Value")
 
 LOST_SECONDS = 10  # without a heartbeat, or after the end of another, when a process counts as lost
+NOTE_SECONDS = 10  # of connecting, after which a note says so
 BARRIER_SECONDS = 7 * 24 * 3600  # such as for groups that other jobs have locked
 _numbers = itertools.count()  # of barriers, equal on all processes
 
@@ -35,9 +37,10 @@ def connect(coordinator: str | None = None, num_processes: int | None = None, pr
     Raises `ConfigError` if it detects nothing. JAX ends a process that has not found the others after five minutes.
     """
     jax.config.update("jax_enable_preemption_service", False)  # it catches SIGTERM, which should end the process
-    if coordinator is not None:
-        where = f"{coordinator} as process {process_id} of {num_processes}"
-        print(f"fedsim: connecting to {where}, for 5 minutes at most ...", file=sys.stderr)
+    text = f"fedsim: connecting to {coordinator or 'the others'}, for five minutes at most ..."
+    note = threading.Timer(NOTE_SECONDS, lambda: print(text, file=sys.stderr, flush=True))
+    note.daemon = True
+    note.start()
     try:
         jax.distributed.initialize(
             coordinator,
@@ -51,6 +54,8 @@ def connect(coordinator: str | None = None, num_processes: int | None = None, pr
             f"--distributed: the processes cannot be connected: {str(error).rstrip('.')}; start it with srun, mpirun, "
             "on a TPU slice or in a Kubernetes job, or give --coordinator, --num-processes and --process-id"
         ) from None
+    finally:
+        note.cancel()
 
 
 def is_primary() -> bool:
