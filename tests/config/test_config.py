@@ -302,6 +302,10 @@ def test_a_run_of_several_blocks_records_what_any_of_them_asks_for():
     runs = fedsim.load({"sweep": blocks}).runs()
     assert [(r.seed, r.record.models, r.record.clients) for r in runs] == [(0, True, "all"), (1, False, "all")]
     assert [r.server.num_rounds for r in runs] == [200, 100]
+    (run,) = fedsim.load({"seed": 0, "record": {"losses": False}, "sweep": [{"record": {"models": True}}, {}]}).runs()
+    assert (run.record.losses, run.record.models) == (False, True)
+    (run,) = fedsim.load({"seed": 0, "record": {"losses": False}, "sweep": [{}, {"record": {"models": True}}]}).runs()
+    assert (run.record.losses, run.record.models) == (False, True)
 
 
 def test_a_block_in_python_overrules_a_sweep_of_all_blocks():

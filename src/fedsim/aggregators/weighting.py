@@ -84,9 +84,8 @@ def _with_state(function: Callable[..., Any]) -> Callable[[PyTree, CohortReport,
 
     def call(state: PyTree, report: CohortReport, key: Array) -> tuple[Any, PyTree]:
         result = function(*[state] * takes_state, report, *[key] * takes_key)
-        if takes_state:
-            require.pair(result, "a pair with the next state, since the function takes the state")
-        return result if takes_state else (result, state)
+        expected = "a pair with the next state, since the function takes the state"
+        return require.pair(result, expected) if takes_state else (result, state)
 
     return call
 

@@ -193,9 +193,9 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
         return "images", *_read_images(data, pictures)
     if (path / "train").is_dir() and not is_arrays:
         return "leaf", {"path": data}, canonicalize(read_folder(path), needs_test=False)
-    if path.exists() and not (is_arrays or path.suffix in (".npz", ".npy")):
-        raise DataError(f"{data}: must be {DATA}")
     if path.exists():
+        if not (is_arrays or path.suffix in (".npz", ".npy")):
+            raise DataError(f"{data}: must be {DATA}")
         return "arrays", {"path": data}, canonicalize(arrays.read(path), needs_test=False)
     names = [name for name in KINDS["data.name"].built_in if name not in NEED_SETTINGS]
     if data not in names:

@@ -52,9 +52,8 @@ def split_overrides(arguments: Sequence[str], flags: Collection[str] = ()) -> tu
             remedy = "" if target.startswith(SLURM) else '; default is its default, "[]" an empty list'
             raise ConfigError(f"{option}: must be followed by a value{remedy}")
         if is_swept:  # 1,2,3 is 1 2 3, but [1, 2] is one value
-            values = [
-                part for value in values for part in ([value] if value.startswith("[") else value.strip(",").split(","))
-            ]
+            parts = lambda value: [value] if value.startswith("[") else value.strip(",").split(",")
+            values = [part for value in values for part in parts(value)]
         if target.startswith(SLURM) and len(values) > 1:
             raise ConfigError(f"{option}: must be one value, got {' '.join(values)}")
         if target in overrides:

@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedsim.config import adversaries, bundled
@@ -15,7 +15,6 @@ from fedsim.config.registry import did_you_mean, find, find_plugin
 from fedsim.config.resolve import Schema
 from fedsim.config.roles import NOT_IN_IDS, run_id
 from fedsim.config.schema import NOT_MALICIOUS, Config
-from fedsim.config.sections import RecordConfig
 from fedsim.config.values import DEFAULT, format_toml, to_toml
 from fedsim.errors import ConfigError
 
@@ -92,7 +91,7 @@ class Experiment:
                     config = number_clients(config, names)
                 if (known := runs.get(key := run_id(config))) is not None:
                     longest = max(known, config, key=lambda run: run.server.num_rounds)
-                    config = replace(longest, record=_all_records(known.record, config.record))
+                    config = replace(longest, record=known.record.with_all_of(asdict(config.record)))
                 runs[key] = config
         except ConfigError as error:
             raise self.explain(error) from None
@@ -181,10 +180,3 @@ class Experiment:
     def digest(self) -> str:
         """Eight hexadecimal digits that change with any key of the runs."""
         return hashlib.sha256(replace(self, claims=None).dump().encode()).hexdigest()[:8]
-
-
-def _all_records(one: RecordConfig, other: RecordConfig) -> RecordConfig:
-    """What two configurations of one run record, together."""
-    fewer_clients = ("all", "evaluated", "none").index
-    more = {name: max(getattr(one, name), getattr(other, name)) for name in vars(one) if name != "clients"}
-    return RecordConfig(clients=min(one.clients, other.clients, key=fewer_clients), **more)

@@ -155,8 +155,8 @@ class Schema:
         Keys without a default are commented out. Raises `ConfigError` if there is no section `only`.
         """
         if only is not None and only not in self.headings:
-            remedy = self.without_settings.get(only) or did_you_mean(nearest(only, self.headings))
-            remedy = remedy or "; `fedsim config` prints all"
+            match = did_you_mean(nearest(only, self.headings))
+            remedy = self.without_settings.get(only) or match or "; `fedsim config` prints all"
             raise ConfigError(f"SECTION: must be a section of the configuration, got {only}{remedy}")
         lines, section = [], ""
         for field in self.fields.values():

@@ -4,9 +4,10 @@ A key has the role of its section (`schema.Config`) or, if it has one, its own. 
 aggregator, have settings: those of their factories. They have the role of the key that names the component.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -260,6 +261,10 @@ class EngineConfig:
     ] = "float32"
 
 
+ADDED_RECORDS = "models", "data", "classes", "local_steps"  # what runs may record besides
+CLIENT_RECORDS = "none", "evaluated", "all"  # values of record.clients, each with all that the one before it has
+
+
 @dataclass(frozen=True)
 class RecordConfig:
     """What a run writes."""
@@ -278,6 +283,12 @@ class RecordConfig:
     models: Annotated[bool, "save each run's final model, as models/<id>.npz"] = False
     final_states: Annotated[bool, "save the final state of all runs, from which more rounds continue"] = False
     data: Annotated[bool, "save each run's training data, with corruption, as data/<id>.npz"] = False
+
+    def with_all_of(self, other: Mapping[str, Any]) -> "RecordConfig":
+        """This, and what the section `other` records besides; with two numbers of local steps, its own."""
+        own = {name: getattr(self, name) for name in (*ADDED_RECORDS, "final_states")}
+        clients = max(self.clients, other["clients"], key=CLIENT_RECORDS.index)
+        return replace(self, clients=clients, **{name: value or other.get(name, value) for name, value in own.items()})
 
 
 @dataclass(frozen=True)

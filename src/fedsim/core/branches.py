@@ -17,7 +17,7 @@ from fedsim.core import require
 from fedsim.core.chain import Chain, observe_losses, run_rule
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.method import Method, MethodFunction
-from fedsim.core.reports import FORGED_REPORT, FORGED_UPDATES
+from fedsim.core.reports import FORGED_UPDATES, forged_report
 from fedsim.core.rule_trace import RuleTrace
 from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, Variables
 
@@ -115,9 +115,7 @@ def _switch_attacks(attacks: Sequence[Attack], index: ArrayLike) -> Attack:
         def run(position: int, state: PyTree) -> tuple[Array, Array]:
             if (forge := attacks[position].forge_report) is None:
                 return report.num_examples, report.losses
-            forged = forge(state[position], report, malicious, key)
-            num_examples, losses = require.pair(forged, FORGED_REPORT)
-            require.integers(num_examples, "forged num_examples")
+            num_examples, losses = forged_report(forge(state[position], report, malicious, key), malicious.shape)
             return jnp.asarray(num_examples, report.num_examples.dtype), jnp.asarray(losses, report.losses.dtype)
 
         return _switch(index, run, len(attacks), state)

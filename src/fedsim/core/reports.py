@@ -1,6 +1,7 @@
 """Forged reports and updates, and masking of non-finite values, on a report's way to the server."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,6 @@ from fedsim.core.contracts import Attack, AttackContext, NextLoss
 from fedsim.core.trees import mask_invalid, select_clients, squared_norms
 from fedsim.core.types import Aggregate, Array, ClientData, ClientSlice, CohortReport, PyTree, Variables
 
-FORGED_REPORT = "an attack's (forged num_examples, forged losses)"
 FORGED_UPDATES = "an attack's (forged updates, next state)"
 MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32
 
@@ -41,6 +41,15 @@ def make_report(
     return mask_nonfinite(report, require_finite_losses)
 
 
+def forged_report(result: Any, shape: tuple[int, ...], prefix: str = "") -> tuple[Array, Array]:
+    """Requires what `Attack.forge_report` returns for clients [K]: integers and losses of this shape."""
+    num_examples, losses = require.pair(result, "an attack's (forged num_examples, forged losses)")
+    require.shape(num_examples, shape, f"{prefix}forged num_examples")
+    require.shape(losses, shape, f"{prefix}forged losses")
+    require.integers(num_examples, "forged num_examples")
+    return num_examples, losses
+
+
 def apply_report_attack(
     attack: Attack, state: PyTree, report: CohortReport, data: ClientData, key: Array
 ) -> CohortReport:
@@ -49,10 +58,7 @@ def apply_report_attack(
         return report
     malicious = malicious_clients(data)[report.client_ids]
     forged = attack.forge_report(state, report._replace(updates=()), malicious, key)
-    num_examples, losses = require.pair(forged, FORGED_REPORT)
-    require.shape(num_examples, malicious.shape, "forged num_examples")
-    require.integers(num_examples, "forged num_examples")
-    require.shape(losses, malicious.shape, "forged losses")
+    num_examples, losses = forged_report(forged, malicious.shape)
     num_examples = jnp.maximum(num_examples, 0).astype(report.num_examples.dtype)  # no rule expects negative weights
     return report._replace(
         num_examples=jnp.where(malicious, num_examples, report.num_examples),

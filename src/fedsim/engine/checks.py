@@ -246,11 +246,10 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
         counts = [field for field in settings_of(factories.find(key, name)) if field.limits]
         values = dict.fromkeys((field, dict(config.settings)[field.name]) for config in configs for field in counts)
         for field, value, limit in [(f, v, limit) for f, v in values if v is not None for limit in f.limits]:
-            limited = (num_rows, "" if num_rows == cohort_size else rows)
-            limited = limited if limit.of == "cohort" else (dataset.num_clients, "")
+            of_cohort = num_rows, "" if num_rows == cohort_size else rows
             by = f" (of server.num_byzantine = {given})" if is_byzantine_count(field.name) and given is not None else ""
             try:
-                limit.check(f"{field.name}{by}", value, *limited)
+                limit.check(f"{field.name}{by}", value, *(of_cohort if limit.of == "cohort" else [dataset.num_clients]))
             except ValueError as error:
                 if limit.is_required:
                     raise ConfigError(str(error)) from None

@@ -63,8 +63,8 @@ def make_backdoor_tests(
         apply = build.corruption(config).trigger
         assert apply is not None
         triggered = apply(jnp.asarray(dataset.x_test), jnp.asarray(dataset.y_test), dataset.spec)
-        require.pair(triggered, "of trigger (x, y)")
-        require.like(tuple(triggered), (dataset.x_test, dataset.y_test), "the result of trigger")
+        triggered = require.pair(triggered, "of trigger (x, y)")
+        require.like(triggered, (dataset.x_test, dataset.y_test), "the result of trigger")
         x, y = map(np.asarray, triggered)
         is_relabeled = (y != dataset.y_test).reshape(len(y), -1).any(axis=1)
         xs.append(x[is_relabeled])

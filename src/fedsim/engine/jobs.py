@@ -7,6 +7,7 @@ from typing import Any
 
 from fedsim.config.experiment import Experiment
 from fedsim.config.toml import parse
+from fedsim.config.values import Word, parse_words
 from fedsim.engine import devices
 from fedsim.engine.experiment import prepare, run_plan
 from fedsim.engine.families import group_runs
@@ -29,7 +30,9 @@ def submit(
     `ConfigError` if a setting or a name in the experiment is unknown, and `RunFolderError` if `path` is of others.
     """
     submitit = import_extra("submitit", ConfigError, f"--slurm: needs submitit; {pip_install('slurm')}")
-    values = {name: [text] if name in LISTS else _read_value(text) for name, text in settings.items()}
+    values = {
+        name: [text] if name in LISTS else parse_words(Word(text), int | bool | str) for name, text in settings.items()
+    }
     runs = experiment.runs()  # raises where a name is unknown
     jobs, cluster = values.pop("jobs", len(group_runs(runs))), str(values.pop("cluster", "slurm"))
     if not isinstance(jobs, int) or jobs < 1:
@@ -50,11 +53,6 @@ def submit(
     except (RuntimeError, ValueError, NameError, TypeError, OSError) as error:
         raise ConfigError(f"--slurm: {error}") from None
     return [str(job.job_id) for job in submitted]
-
-
-def _read_value(text: str) -> Any:
-    """The number or truth value that an option's text is; other texts, such as 007, stay as they are."""
-    return {"true": True, "false": False}.get(text, int(text) if text.isdecimal() and str(int(text)) == text else text)
 
 
 def run_job(config: str, path: str, options: Mapping[str, Any]) -> None:

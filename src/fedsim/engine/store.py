@@ -26,7 +26,7 @@ from fedsim.report.names import count
 from fedsim.runs import legacy
 from fedsim.runs.files import has_checkpoint
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.groups import ADDED, CLIENTS, ROUNDS, GroupFolder, Record, has_all_of, has_more_than
+from fedsim.runs.groups import ROUNDS, GroupFolder, Record, has_all_of, has_more_than
 from fedsim.runs.sweep import section_name
 
 log = logging.getLogger("fedsim")
@@ -195,11 +195,8 @@ def _latest(
 
 def _merge(config: Config, run: Mapping[str, Any], num_rounds: int, final_states: bool) -> Config:
     """The configuration with these rounds, which also records what the stored `run` does."""
-    record = config.record
-    names = [key.removeprefix("record.") for key in ADDED]
-    recorded = {name: getattr(record, name) or run.get(f"record.{name}", getattr(record, name)) for name in names}
-    clients = max(record.clients, run["record.clients"], key=CLIENTS.index)
-    record = replace(record, clients=clients, final_states=final_states, **recorded)
+    stored = {key.removeprefix("record."): value for key, value in run.items() if key.startswith("record.")}
+    record = replace(config.record.with_all_of(stored), final_states=final_states)
     return replace(config, server=replace(config.server, num_rounds=num_rounds), record=record)
 
 

@@ -96,9 +96,12 @@ def _plot_plane(results: Results, metric: Metric, key: str, settings: Sequence[S
     rules = list(ordered_rows(names.items()))
     values, fractions = numbers(settings, key), sorted({s.scenario.share for s in settings})
 
+    places: dict[tuple[str, float | None, float], list[Setting]] = {}
+    for setting in settings:
+        places.setdefault((names[setting], number_of(setting, key), setting.scenario.share), []).append(setting)
+
     def final(rule: str, value: float, fraction: float) -> float:
-        at = [s for s in settings if (number_of(s, key), s.scenario.share) == (value, fraction)]
-        of_rules = {other: [s for s in at if names[s] == other] for other in rules}
+        of_rules = {other: places.get((other, value, fraction), []) for other in rules}
         if lacks_threats(rule, {other: {s.scenario.threat_kind for s in of_rules[other]} for other in rules}):
             return np.nan
         return results.mean(results.worst(of_rules[rule], metric), metric)

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fedsim.config.sections import ADDED_RECORDS, CLIENT_RECORDS
 from fedsim.errors import LOAD_ERRORS, RunFolderError, reason
 from fedsim.runs.files import read_bytes, write_atomically
 from fedsim.runs.locks import Lock
@@ -22,8 +23,6 @@ from fedsim.runs.sweep import split_common
 
 INDEX = "group.json"
 ROUNDS = "server.num_rounds"
-ADDED = ("record.models", "record.data", "record.classes", "record.local_steps")  # what runs may record besides
-CLIENTS = ("none", "evaluated", "all")  # values of record.clients, each with all that the one before it has
 DAMAGED = (msgspec.DecodeError, ValueError)
 REMEDY = "delete its folder and run again, which computes its runs again"
 
@@ -68,8 +67,9 @@ class Completion(msgspec.Struct, frozen=True):
 
 def has_all_of(run: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether the row of a run records all that another one does, except final states."""
-    has_added = all(not other[key] or other[key] == run.get(key) for key in ADDED if key in other)
-    clients = [CLIENTS.index(row.get("record.clients", "all")) for row in (run, other)]
+    added = (key for name in ADDED_RECORDS if (key := f"record.{name}") in other)
+    has_added = all(not other[key] or other[key] == run.get(key) for key in added)
+    clients = [CLIENT_RECORDS.index(row.get("record.clients", "all")) for row in (run, other)]
     return has_added and clients[0] >= clients[1]
 
 
