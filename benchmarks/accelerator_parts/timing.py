@@ -44,7 +44,7 @@ def time_rounds(name: str, layers: str, precision: str, width: int, tiny: bool) 
 def time_sweep(name: str, num_runs: int, num_rounds: int, in_lockstep: bool, tiny: bool) -> dict[str, Any]:
     """Times runs that differ in key and learning rate: in fedsim's layout, or one after another in one program.
 
-    `forecast_bytes` is what `fedsim run` bounds a layout with before it compiles, `program_bytes` what the compiler
+    `forecast_bytes` is the bound by which `fedsim run` chooses widths on a CPU, `program_bytes` what the compiler
     reports, `device_peak_bytes` what the device has had in use.
     """
     workload = workloads.load(name, tiny)

@@ -176,7 +176,10 @@ class Result:
 
     @cached_property
     def runs(self) -> list[dict[str, Any]]:
-        """The configuration of each run, by dotted key; rows have its position as "run"."""
+        """The configuration of each run, by dotted key; rows have its position as "run".
+
+        Keys that do not change the run, such as `name`, have their defaults.
+        """
         return [run.keys for run in self._stored]
 
     @cached_property

@@ -136,8 +136,15 @@ def test_numbers_of_examples_are_the_last_reported_ones():
     report = CohortReport(ids, jnp.asarray([10, 10, 10]), losses, {"w": jnp.ones((3, 1))}, jnp.ones(3, bool))
     state = rule.init({}, jnp.asarray([0, 10, 90]), losses)
     np.testing.assert_allclose(state.alpha, [0, 0.1, 0.9], atol=1e-5)
-    _, after = rule.aggregate(state, report, jax.random.key(0))
+    step = jax.jit(rule.aggregate)
+    _, after = step(state, report, jax.random.key(0))
     np.testing.assert_allclose(after.alpha, [1 / 3] * 3, atol=1e-5)
+    absent = jnp.asarray([False, True, False])  # excluded in this round, or with a forged number that never arrived
+    unanswered = report._replace(
+        num_examples=jnp.asarray([10, 0, 10]), losses=jnp.where(absent, jnp.nan, 1.0), valid=~absent
+    )
+    _, later = step(after, unanswered, jax.random.key(0))
+    np.testing.assert_allclose(later.alpha, after.alpha, atol=1e-5)
 
 
 def test_losses_observed_after_aggregation_give_the_same_state():

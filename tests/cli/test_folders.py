@@ -66,6 +66,22 @@ def test_show_names_the_best_rule_of_the_hardest_scenario_without_failed_runs(tm
     assert "60.00 FedAvg and 2 more, Clean" in " ".join(best.split())
 
 
+@pytest.mark.parametrize(("until", "best"), [("rfa", "50.00 FedAvg"), ("arfl", "80.00 ARFL")])
+def test_show_names_the_best_of_settings_that_have_most_rounds(until, best, tmp_path, capsys):
+    """If none is complete, those that lack the fewest."""
+    level = {"fedavg": 0.5, "rfa": 0.7, "arfl": 0.8}
+    late = (pl.col("round") == 20) & ((pl.col("aggregator") != "fedavg") | (until == "arfl"))
+    synthetic.make_folder(
+        tmp_path / "a",
+        [synthetic.run(rule, 0.3) for rule in level],
+        lambda run, t: level[run["server.aggregator"]],
+        is_complete=False,
+        change=lambda rounds: rounds.filter(~late),
+    )
+    assert main(["show", "."]) == 0
+    assert best in capsys.readouterr().out
+
+
 def test_report_of_a_folder_of_another_user(folders, monkeypatch, capsys):
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     assert main(["report", str(folders / "first")]) == 0

@@ -1,11 +1,14 @@
 """Validation data, which no client trains on, and rounds with more corrupted clients than a rule assumes."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import fedsim
 from fedsim.config.clients import assumed_f
+from fedsim.config.sections import DataConfig
 from fedsim.config.toml import parse
 from fedsim.datasets.subsets import hold_out
 from fedsim.engine import make_plan, run_plan
@@ -121,12 +124,35 @@ def test_validation_windows_share_no_character_with_training():
     assert np.bincount(kept.y).tolist() == [4, 0, 8]
     _, few = hold_out(raw, "validation_fraction", 0.01, np.random.default_rng(0), is_natural=True)
     np.testing.assert_array_equal(few.x[:, 0], starts[[39, 46, 106]])  # the last of each
+    rest, kept = hold_out(raw, "validation_fraction", 0.2, None, True, DataConfig(max_examples=10))
+    assert not np.isin(kept.x, rest.x).any()
+    assert (np.bincount(rest.client_ids).tolist(), np.bincount(kept.y).tolist()) == ([8, 7, 8], [2, 0, 2])
+    drawn, kept = hold_out(raw, "validation_fraction", 0.2, np.random.default_rng(0), True, DataConfig(num_train=20))
+    assert (len(drawn.y), len(kept.y)) == (16, 4)
+    assert not np.isin(kept.x, drawn.x).any()
+    assert hold_out(raw, "validation_fraction", 0.4, None, True)[0].notes == ()
+    (note,) = hold_out(raw, "validation_fraction", 0.11, None, True)[0].notes
+    assert re.match(r".*: 4 of 99 windows are validation data, data.validation_fraction = 0.11: texts are short", note)
     _, whole = hold_out(replace(raw, are_windows=False), "validation_fraction", 0.2, np.random.default_rng(0), True)
     assert len(whole.y) == 21
     with pytest.raises(DataError, match=r"^data.validation_fraction: must be 0 for .* which are too short for it$"):
         hold_out(
             make_raw(owners, np.zeros((107, 108), int), "text"), "validation_fraction", 0.5, None, is_natural=False
         )
+
+
+def test_root_windows_share_no_character_with_validation():
+    x, owners = np.repeat(np.arange(8), 60)[:, None] * 80, np.repeat(np.arange(8), 60)
+    windows = (x + np.tile(np.arange(60), 8)[:, None] + np.arange(5)).astype(np.int32)
+    data = fedsim.from_arrays(windows, np.zeros(480, np.int32), owners, inputs="text", num_classes=700)
+    tables = {"data": {"partition": "natural", "validation_fraction": 0.3, "root_examples": 100, "max_examples": 40}}
+    (config,) = fedsim.load(tables, data=data, model__name="char_lstm", server__cohort_size=2).runs()
+    dataset = load_dataset(config, data)
+    assert len(dataset.root.y) == 100
+    assert len(dataset.train.y) == 8 * 28 - 100
+    assert len(dataset.validation.y) > 50
+    assert not np.isin(dataset.root.x, dataset.validation.x).any()
+    assert not np.isin(dataset.train.x, dataset.validation.x).any()
 
 
 def test_rounds_with_more_corrupted_clients_than_f(plan, folder):

@@ -19,7 +19,7 @@ from fedsim.engine import make_plan
 from fedsim.engine.compiling import run_functions, trace
 from fedsim.engine.families import make_family
 from fedsim.engine.fitting import fit_layout
-from fedsim.engine.layout import Layout, Machine
+from fedsim.engine.layout import Layout, Machine, make_mesh
 from fedsim.engine.streamed.inputs import make_inputs
 from fedsim.errors import ConfigError
 from fedsim.forecast import targets
@@ -154,6 +154,14 @@ def test_a_chunk_for_eight_tpus_stays_on_its_device(plan, eight, layout, collect
     assert "callback" not in text
     assert "S(5)" not in text  # the host's memory
     assert "f64[" not in text
+
+
+@compiles
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_runs_take_any_number_of_chips(eight, number):
+    """Also a number that is no box of neighbors."""
+    mesh = make_mesh(Layout(run_devices=number), eight)
+    assert (mesh.devices.ravel().tolist() if mesh else eight[:1]) == list(eight[:number])
 
 
 @compiles

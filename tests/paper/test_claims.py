@@ -58,7 +58,8 @@ def alphas(round_: int, alpha, losses=(), accuracy=(), num_examples=COUNTS, corr
 
 def read(path: Path, name: str, runs: Sequence[ROW]) -> Results:
     """Makes a folder of runs below `path` and reads it."""
-    configs = [flatten(schema().resolve({"name": name} | run_["keys"])) for run_ in runs]
+    of_run = lambda run_: {"name": name, "server.num_rounds": max(len(run_["accuracy"]) - 1, 1)} | run_["keys"]
+    configs = [flatten(schema().resolve(of_run(run_))) for run_ in runs]
     rounds = [
         {
             "run": number,

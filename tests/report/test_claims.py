@@ -91,6 +91,8 @@ def test_margins():
     assert Claim("", 3e-4, unit="nats").margin("seed") == "+3.0e-04 nats"
     assert Claim("", [1, 0.5, 0], kind="yes or no").margin("split") == "1 of 3 splits, 1 in part"
     assert Claim("", [[float(n)] for n in range(5)]).margin("split") == "+0.00 to +4.00"
+    assert Claim("", np.float32(1) * np.ones(()), kind="mean").verdict == "holds (mean only)"
+    assert Claim("", [0.0, 0.0], kind="mean").verdict == "fails (mean only)"  # equal, not above
     claims = [Claim("", values), Claim("", [-1, 5, 4]), Claim("", -1, kind="mean"), Claim(""), Claim("", measured="3")]
     assert summarize(claims) == "1 of 2 hold by their interval (1 open), 0 of 1 hold by the mean only, 1 not run"
 
@@ -165,6 +167,9 @@ def test_numbers_are_over_splits_or_seeds(tmp_path):
     np.testing.assert_allclose(results.numbers(arfl), final("arfl", 0.5))
     np.testing.assert_allclose(results.difference(arfl, rfa), final("arfl", 0.5) - final("rfa", 0.5))
     assert results.find(server__aggregator="median") is None
+    assert results.find(aggregator="arfl", fraction=0.5, seed=2) == arfl
+    with pytest.raises(ConfigError, match="no key is called share"):
+        results.find(share=0.5)
     with pytest.raises(ConfigError, match=r"find: no key is called server\.aggregatr; did you mean server\.agg"):
         results.find(server__aggregatr="arfl")
     with pytest.raises(ConfigError, match=r"no key is called arfl\.lamm; did you mean arfl\.lam\?"):
@@ -180,6 +185,15 @@ def test_numbers_are_over_splits_or_seeds(tmp_path):
     np.testing.assert_allclose(results.numbers(rfa), [3.05, 4.05, 5.05])
     np.testing.assert_allclose(results.difference(arfl, rfa), [0.2, 0.2, 0.2])
     np.testing.assert_allclose(results.per_unit(rfa, [True, False, True, True, False, False]), [0.5, 1, 0])
+
+
+def test_a_plugin_has_two_names_and_a_regression_losses(tmp_path):
+    runs = [run("fedavg", 0.5, seed) | {"server.aggregator": "mine.py:mine"} for seed in (0, 1)]
+    results = report.load(make_folder(tmp_path / "run", runs, lambda run, t: None, loss=lambda run, t: run["seed"] + 1))
+    (mine,) = results.settings
+    assert results.find(aggregator="mine.py:mine") == results.find(aggregator="mine") == mine
+    np.testing.assert_allclose(results.numbers(mine, final="mean:2"), [1, 2])
+    np.testing.assert_allclose(results.difference(mine, mine), [0, 0])
 
 
 def test_splits_of_another_data_set_change_no_unit(tmp_path):

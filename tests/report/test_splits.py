@@ -107,6 +107,10 @@ def test_numbers_after_fewer_rounds_than_others_are_marked(tmp_path):
     assert "‖ rounds are missing, more than in another row: ARFL, Clean: 10." in table.notes
     assert not any(number.bold for _, _, number in table.numbers)
     assert not any(number.marks for _, _, number in of_all.numbers)
+    arfl, fedavg = (results := report.load(folders[0])).settings
+    assert np.isnan(results.numbers(arfl)).all()  # claims about it are "not run"
+    assert np.isfinite(results.numbers(fedavg)).all()
+    assert results.difference(fedavg, arfl) is None
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,12 @@ def arfl(
         Traced(ge=1),
         TARGET_LIMIT,
         OnlyIf("lam", "auto"),
-        "clients with a positive weight; default: more than half",
+        "number of clients that target_of counts; default: more than half",
     ] = None,
     target_of: Annotated[
         Literal["clients", "effective"],
         OnlyIf("lam", "auto"),
-        "what the target counts: clients with a positive weight, or 1 / sum alpha^2",
+        "clients with a positive weight, or their effective number, n / (M_n sum_i alpha_i^2 / m_i)",
     ] = "clients",
     smoothing: Annotated[
         Scalar | None, Traced(ge=0, lt=1), "weight of the old loss in exponential smoothing; default: no smoothing"
@@ -106,8 +106,10 @@ def arfl(
         if smoothing is not None:
             is_smoothed = jnp.isfinite(last) & jnp.isfinite(new)
             new = jnp.where(is_smoothed, smoothing * last + (1 - smoothing) * new, new)
-        losses = state.losses.at[report.client_ids].set(jnp.where(jnp.isnan(new), last, new))
-        return compute_state(state.num_examples.at[report.client_ids].set(report.num_examples), losses)
+        ids, answered = report.client_ids, ~jnp.isnan(new)
+        losses = state.losses.at[ids].set(jnp.where(answered, new, last))
+        num_examples = jnp.where(answered, report.num_examples, state.num_examples[ids])
+        return compute_state(state.num_examples.at[ids].set(num_examples), losses)
 
     def measure(root: RootEvaluator, report: CohortReport) -> Array:
         losses = root.losses(report.updates)

@@ -74,6 +74,8 @@ def show_forecast(plan: Plan, target: targets.Target) -> None:
     fits = [("yes" if one[1] and one[1] <= available else "no") if one else UNKNOWN for one in found]
     caption = f"Memory: of each device, which has {gibibytes(available)}, as the compiler for {target} says."
     summary = f"{fits.count('yes')} of {count(len(fits), 'group')} fit on {target}"
+    if num_unknown := fits.count(UNKNOWN):
+        summary += f", {num_unknown} unknown"
     columns = {"memory": (memory, lambda values: values[0]), "fits": (fits, lambda values: values[0])}
     _show(plan, layouts, columns, caption, summary)
 

@@ -109,7 +109,9 @@ LOW_RANK = (OnlyIf("has_low_rank", reason="no layer has an adapter: set adapter.
 NATURAL = OnlyIf("data.partition", "natural", 'data.partition is not "natural": leave it out', is_error=True)
 SUBSAMPLE = replace(NATURAL, reason='data.partition is "natural": use data.max_examples', is_negated=True)
 ONLY_IF = {
-    "data.num_clients": (OnlyIf("data.partition", "natural", "the data set has its own clients", is_negated=True),),
+    "data.num_clients": (
+        OnlyIf("data.partition", "natural", 'data.partition is "natural": the data set has its own', is_negated=True),
+    ),
     "data.sample_fraction": (NATURAL,),
     "data.sample_clients": (NATURAL,),
     "data.max_examples": (NATURAL,),

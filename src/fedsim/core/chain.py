@@ -73,7 +73,9 @@ def chain(*stages: Stage) -> Chain:
                 results.append(run_rule(stage, state[len(results)], current, rule_key, root))
                 weights = results[-1][0].weights
                 valid = current.valid & (weights > 0)
-                current = current._replace(valid=valid, weights=weights, updates=mask_invalid(current.updates, valid))
+                losses = jnp.where(valid, current.losses, jnp.nan)
+                updates = mask_invalid(current.updates, valid)
+                current = current._replace(valid=valid, weights=weights, losses=losses, updates=updates)
             else:
                 current = _mix(current, stage, next(mixing_keys))
         results.append(run_rule(last, state[-1], current, keys.rule, root))

@@ -37,8 +37,8 @@ def subsample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> 
         return raw
     raw = raw if has_test else split_test(raw, config.test_fraction, rng)
     name = raw.name if config.long_tail == 1 else f"{raw.name} that data.long_tail = {config.long_tail:g} keeps"
-    train = _draw_examples(name, "num_train", config.num_train, len(raw.y), rng)
-    test = _draw_examples(name, "num_test", config.num_test, len(raw.y_test), rng)
+    train = draw_examples(name, "num_train", config.num_train, len(raw.y), rng)
+    test = draw_examples(name, "num_test", config.num_test, len(raw.y_test), rng)
     return select_examples(raw, train, test)
 
 
@@ -54,9 +54,10 @@ def split_test(raw: RawDataset, fraction: float | None, rng: np.random.Generator
     return split if is_natural else replace(split, client_ids=None, test_client_ids=None)
 
 
-def _draw_examples(
+def draw_examples(
     name: str, key: str, num_examples: int | None, available: int, rng: np.random.Generator
 ) -> np.ndarray | slice:
+    """The positions, in their order, of `num_examples` of the `available` examples; all for None."""
     if num_examples is None:
         return slice(None)
     if num_examples > available:
@@ -196,10 +197,13 @@ def _concatenate(pools: Pools, max_examples: int | None) -> np.ndarray:
     """All positions, client by client, at most `max_examples` of each, evenly spaced."""
     parts = [np.zeros(0, np.int32)]
     for client, pool in sorted(pools.items()):
-        if max_examples is not None and len(pool) > max_examples and client != NO_CLIENT:
-            pool = pool[np.arange(max_examples) * len(pool) // max_examples]
-        parts.append(pool)
+        parts.append(pool if client == NO_CLIENT else evenly_spaced(pool, max_examples))
     return np.concatenate(parts)
+
+
+def evenly_spaced(pool: np.ndarray, number: int | None) -> np.ndarray:
+    """At most `number` of the positions in `pool`; all for None."""
+    return pool if number is None or len(pool) <= number else pool[np.arange(number) * len(pool) // number]
 
 
 def _take(train: np.ndarray, test: np.ndarray, positions: np.ndarray) -> np.ndarray:

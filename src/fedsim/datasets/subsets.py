@@ -1,16 +1,18 @@
 """Examples that are left out before a partition: repeated ones, a long tail's, and those that are held out."""
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedsim.config.clients import share_of
+from fedsim.config.sections import DataConfig
 from fedsim.core.types import Examples
 from fedsim.datasets.partition import is_single_label
 from fedsim.datasets.portions import convert, floor_fraction, portions
 from fedsim.datasets.raw import RawDataset, select_examples
-from fedsim.datasets.sampling import make_pools, num_before, num_overlapping
+from fedsim.datasets.sampling import draw_examples, evenly_spaced, make_pools, num_before, num_overlapping
 from fedsim.errors import DataError
 
 DIGEST_BYTES = 16  # no two of 10^12 inputs share such a digest by chance
@@ -62,19 +64,25 @@ def _draw(y: np.ndarray, num_classes: int, decay: float, rng: np.random.Generato
 
 
 def hold_out(
-    raw: RawDataset, key: str, amount: float, rng: np.random.Generator, is_natural: bool
+    raw: RawDataset,
+    key: str,
+    amount: float,
+    rng: np.random.Generator,
+    is_natural: bool,
+    limits: DataConfig = DataConfig(),  # noqa: B008  it is frozen
 ) -> tuple[RawDataset, Examples | None]:
     """`raw` without random training examples, and those examples, or None if `amount` is 0.
 
     `amount` is their number for the key root_examples, their share for validation_fraction. With `is_natural`, every
     natural client keeps at least one. Windows of text are split by time for validation: the last ones of each client
-    are held out, and those that overlap both parts are left out. Raises `DataError` if that leaves too few examples, or
-    if a share of the examples rounds to 0.
+    are held out, and those that overlap both parts are left out; then of each part only as many are kept as the numbers
+    of training examples in `limits` allow. Raises `DataError` if that leaves too few examples, or if a share of the
+    examples rounds to 0.
     """
     if amount == 0:
         return raw, None
-    if key == "validation_fraction" and (gap := num_overlapping(raw)):
-        return _select(raw, *_split_by_time(raw, amount, gap))
+    if key == "validation_fraction" and num_overlapping(raw):
+        return _split_by_time(raw, amount, rng, limits)
     order, largest = rng.permutation(len(raw.y)), len(raw.y) - 1
     if is_natural and raw.client_ids is not None:  # the last of each client are kept
         last = len(order) - 1 - np.unique(raw.client_ids[order[::-1]], return_index=True)[1]
@@ -88,20 +96,34 @@ def hold_out(
     return _select(raw, np.sort(order[:num_examples]), np.sort(order[num_examples:]))
 
 
-def _split_by_time(raw: RawDataset, fraction: float, gap: int) -> tuple[np.ndarray, np.ndarray]:
-    """The positions of each client's last windows, and of those at least `gap` windows before; all of a short text.
+def _split_by_time(
+    raw: RawDataset, fraction: float, rng: np.random.Generator, limits: DataConfig
+) -> tuple[RawDataset, Examples]:
+    """`raw` with each client's windows that end before its last ones, which are held out; all of a short text.
 
     If all texts are too short for this fraction, the last window of each is held out.
     """
+    gap = num_overlapping(raw)
     pools = [*make_pools(np.zeros(len(raw.y), int) if raw.client_ids is None else raw.client_ids).values()]
     ends = [num_before(len(pool), fraction) for pool in pools]
     if all(end + gap >= len(pool) for pool, end in zip(pools, ends, strict=True)):
         ends = [len(pool) - gap - 1 for pool in pools]
     ends = [end if 0 < end < len(pool) - gap else len(pool) for pool, end in zip(pools, ends, strict=True)]
-    held_out = np.sort(np.concatenate([pool[end + gap :] for pool, end in zip(pools, ends, strict=True)]))
+    parts = []
+    later, earlier = [slice(end + gap, None) for end in ends], [slice(end) for end in ends]
+    for share, slices in ((fraction, later), (1 - fraction, earlier)):
+        most = limits.max_examples and max(1, round(share_of(limits.max_examples, share)))
+        part = np.concatenate([evenly_spaced(pool[of], most) for pool, of in zip(pools, slices, strict=True)])
+        number = limits.num_train and round(share_of(limits.num_train, share))
+        parts.append(np.sort(part)[draw_examples(raw.name, "num_train", number, len(part), rng)])
+    held_out, rest = parts
     if not len(held_out):
         raise DataError(f"data.validation_fraction: must be 0 for the texts of {raw.name}, which are too short for it")
-    return held_out, np.sort(np.concatenate([pool[:end] for pool, end in zip(pools, ends, strict=True)]))
+    num_windows = len(held_out) + len(rest)
+    if len(held_out) < fraction / 2 * num_windows:
+        few = f"{len(held_out)} of {num_windows} windows are validation data, data.validation_fraction = {fraction:g}"
+        raw = replace(raw, notes=(*raw.notes, f"{raw.name}: {few}: texts are short, and windows overlap"))
+    return _select(raw, held_out, rest)
 
 
 def _select(raw: RawDataset, held_out: np.ndarray, rest: np.ndarray) -> tuple[RawDataset, Examples]:

@@ -33,13 +33,17 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     raw = deduplicate(raw) if data.deduplicate else raw
     raw = make_long_tail(raw, data.long_tail, rng(5)) if data.long_tail < 1 else raw
     sample = sampling.sample_clients if is_natural and raw.client_ids is not None else sampling.subsample
-    raw = sample(raw, data, rng(2))
-    raw, root = hold_out(raw, "root_examples", data.root_examples, rng(3), is_natural)
-    raw, validation = hold_out(raw, "validation_fraction", data.validation_fraction, rng(4), is_natural)
+    # Windows of text are split by time for validation, before others are left out or drawn.
+    is_split_first = data.validation_fraction > 0 and sampling.num_overlapping(raw) > 0
+    raw = sample(raw, replace(data, max_examples=None, num_train=None) if is_split_first else data, rng(2))
+    held_out = {}
+    for key, stream in sorted({"root_examples": 3, "validation_fraction": 4}.items(), reverse=is_split_first):
+        raw, held_out[key] = hold_out(raw, key, getattr(data, key), rng(stream), is_natural, data)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng(1))
     about = describe_natural_clients(raw) if is_natural else (None, (), data.num_clients)
     dataset = make_federated_dataset(raw, partition, *about)
     notes += [*raw.notes, *scale_notes(dataset), *unseen_notes(dataset)]
+    root, validation = held_out["root_examples"], held_out["validation_fraction"]
     return replace(dataset, root=root, validation=validation, notes=tuple(notes))
 
 

@@ -64,7 +64,7 @@ def check_memory(inputs: Inputs) -> None:
     elif step_bytes > available:
         remedy = f"use a smaller model: a step on one example needs {memory.gibibytes(step_bytes)}"
     else:
-        remedy = "lower client.batch_size or engine.micro_batch, or run fewer runs in one sweep"
+        remedy = "lower server.cohort_size, client.batch_size or engine.micro_batch, or run fewer runs in one sweep"
     raise ConfigError(
         f"engine.client_width: {layout.client_width} clients x {layout.run_width} runs in lockstep need {needed} in "
         f"addition to the data, and {memory.gibibytes(available)} are free; {remedy}"

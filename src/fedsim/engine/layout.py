@@ -212,7 +212,7 @@ def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Me
         return None
     types = (jax.sharding.AxisType.Auto,) * 2
     devices, number = jax.devices() if devices is None else devices, math.prod(shape)
-    if jax.process_count() > 1 and number < len(devices):  # the first ones of each process, equally many
+    if number < len(devices):  # the first ones of each process, equally many; of a TPU, whatever their places
         by_process = np.reshape(sorted(devices, key=lambda device: device.process_index), (jax.process_count(), -1))
         chosen = by_process[:, : number // jax.process_count()].reshape(shape)
         return Mesh(chosen, (RUNS, CLIENTS), axis_types=types)

@@ -65,7 +65,8 @@ def read_base(path: str) -> dict[str, np.ndarray]:
     except ConfigError:
         raise
     except Exception as error:  # of many types: of safetensors, too
-        raise ConfigError(f"adapter.base: {path} is no .npz or .safetensors file: {reason(error)}") from None
+        remedy = "" if file.exists() else "; train the base model first, or copy it there"
+        raise ConfigError(f"adapter.base: {path} is no .npz or .safetensors file: {reason(error)}{remedy}") from None
 
 
 @contextmanager

@@ -17,16 +17,17 @@ from fedsim.engine import build, devices, memory
 from fedsim.engine.data import find_trigger
 from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
-from fedsim.engine.model import cached_by_program
+from fedsim.engine.model import cached_by_program, model_shapes
 from fedsim.engine.padding import FORWARD_SHARE, num_computed, sample_cohort_sizes
 from fedsim.errors import ConfigError
 
 NUM_STEPS = 5  # that are timed at once
+NUM_COPIES = 3  # of a cohort's updates and states in a round
 NUM_EXAMPLES = 32  # of each client, where not its training is timed
 
 
 def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> int:
-    """Bytes that a group needs on all its devices together; an upper bound."""
+    """Bytes that a group needs on all its devices together, estimated from shapes."""
     config = configs[0]
     task = build.task(config, dataset)
     num_triggers = len({find_trigger(config) for config in configs} - {None})
@@ -38,7 +39,9 @@ def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: La
     examples = min(layout.micro_batch or config.client.batch_size, dataset.max_num_examples)
     optimizer = build.client_optimizer(config, build.hparams(config)).transformation
     steps = memory.step_bytes(task, dataset, examples, optimizer) * layout.num_models
-    return layout.num_devices * (memory.tree_bytes(arrays) + steps) + sum(
+    client_bytes = memory.tree_bytes(model_shapes(config, dataset)) + memory.client_state_bytes(config, dataset)
+    cohorts = NUM_COPIES * layout.run_width * config.server.cohort_size * client_bytes
+    return layout.num_devices * (memory.tree_bytes(arrays) + steps + cohorts) + sum(
         memory.run_bytes(configs, dataset, layout.buffer_examples > 0)
     )
 

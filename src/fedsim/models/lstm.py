@@ -17,7 +17,7 @@ class CharLSTM(nn.Module):
 
     x [B, T] integer characters; logits [B, num_classes] of the next one. 817,872 parameters by default, with one bias
     vector per gate. A dropout mask is drawn for each batch. As in Keras, which the paper uses, a mask of inputs is the
-    same at all positions of a text, a mask of outputs differs, and recurrent kernels are initialized orthogonal. The
+    same at all positions of a text, and a mask of outputs differs. The recurrent kernel of each gate is orthogonal. The
     embedding is a one-hot product, because the gradient of a lookup is a scatter. Raises `ValueError` for other inputs.
     """
 

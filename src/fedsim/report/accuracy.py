@@ -104,9 +104,8 @@ def final_number(results: Results, setting: Setting, metric: Metric | None = Non
     mean, number = results.mean(setting, metric), results.number(setting, metric)
     if math.isnan(mean) and not number["num_diverged"]:
         return None
-    missing = results.runs[setting.runs[0]]["server.num_rounds"] - setting.rounds[-1]
     counts = number["num_runs"], number["num_failed"], number["num_skipped"]
-    return Number(mean, number["std"], False, *counts, missing_rounds=missing)
+    return Number(mean, number["std"], False, *counts, missing_rounds=results.missing_rounds(setting))
 
 
 def tabulate(title: str, subtitle: str, entries: Sequence[tuple[str, Setting, Number | None]]) -> Table:

@@ -78,7 +78,8 @@ class Claim:
         for name in ("text", "published", "measured", "unit"):  # may be numbers
             value = getattr(self, name)
             self._set(name, "" if value is None else str(value))
-        numbers = [] if self.numbers is None else [self.numbers] if np.isscalar(self.numbers) else list(self.numbers)
+        is_single = np.isscalar(self.numbers) or getattr(self.numbers, "ndim", 1) == 0
+        numbers = [] if self.numbers is None else [self.numbers] if is_single else list(self.numbers)
         arrays = numbers if any(n is None or np.ndim(n) for n in numbers) else [numbers]
         every = [] if any(a is None for a in arrays) else [np.asarray(a, float) for a in arrays]
         known = tuple(a[np.isfinite(a)] for a in every)
@@ -134,7 +135,7 @@ def _decide(values: np.ndarray, kind: Kind) -> bool | None:
     if kind == "yes or no":
         return True if (values == 1).all() else None if values.any() else False
     if kind == "mean":
-        return bool(values.mean() >= 0)
+        return bool(values.mean() > 0)
     half = half_width(values)
     if half is None:
         return None

@@ -21,9 +21,11 @@ class Final:
 LAST = Final()
 
 
-def parse(text: str) -> Final:
+def parse(text: str | Final) -> Final:
     """Parses "last", "mean:N" or "best". Raises `ConfigError` for anything else."""
-    kind, _, number = text.partition(":")
+    if isinstance(text, Final):
+        return text
+    kind, _, number = str(text).partition(":")
     if text in ("last", "best"):
         return Final("last" if text == "last" else "best")
     if kind == "mean" and number.isdecimal() and int(number) > 0:

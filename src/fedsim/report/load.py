@@ -38,8 +38,7 @@ def load(*paths: RunFolder | Path | str, final: Final | str = LAST, config: "Exp
     if not paths:
         raise ConfigError("load: must get a run folder, got none")
     folders = tuple(path if isinstance(path, RunFolder) else RunFolder(Path(path)) for path in paths)
-    final = parse(final) if isinstance(final, str) else final
-    return load_runs(folders, list(map(stored_runs, folders)), final, config)
+    return load_runs(folders, list(map(stored_runs, folders)), parse(final), config)
 
 
 def stored_runs(folder: RunFolder) -> list[StoredRun]:

@@ -14,10 +14,11 @@ from polars import col
 
 from fedsim.config.registry import did_you_mean, nearest
 from fedsim.config.resolve import schema
+from fedsim.config.values import KEYS
 from fedsim.core.settings import MAX_INT
 from fedsim.errors import ConfigError
 from fedsim.report.compare import SPLIT, byzantine_excess, compare, count_runs, detection, differences, finals, units
-from fedsim.report.final import LAST, Final
+from fedsim.report.final import LAST, Final, parse
 from fedsim.report.keys import Run, hashable
 from fedsim.report.metric import ACCURACY, BACKDOOR, DETECTION, EXCESS, LOSS, Metric
 from fedsim.report.names import SweptValues
@@ -131,6 +132,10 @@ class Results:
         known = self.table.filter(col(BACKDOOR.name).is_finite())["setting"].unique()
         return [setting for setting in self.settings if setting.position in known]
 
+    def missing_rounds(self, setting: Setting) -> int:
+        """The rounds of its runs after the last one that is shown; 0 if they are complete."""
+        return int(self.runs[setting.runs[0]]["server.num_rounds"] - setting.rounds[-1])
+
     def number(self, setting: Setting, metric: Metric | None = None) -> dict[str, Any]:
         """The row of a setting in `compare.compare` and `compare.count_runs`, by the metric of its data or another."""
         return self._numbers(self.table, metric or self.metric(setting))[setting.position]
@@ -158,31 +163,37 @@ class Results:
         return {*schema().fields, *chain.from_iterable(self.runs)}
 
     def find(self, **values: Any) -> Setting | None:
-        """The setting whose runs have these values, with dots of keys as two underscores; None: there is none.
+        """The setting with runs of these values, with dots of keys as two underscores; None: there is none.
 
+        Keys have their short forms, too; plug-ins their names as they are shown or as the configuration has them.
         Raises `ConfigError` if there are several, or no such key.
         """
-        wanted = {key.replace("__", "."): hashable(value) for key, value in values.items()}
-        for key in wanted.keys() - self._keys:
-            if match := nearest(key, self._keys, SURE):  # others may be of plug-ins that were not run
+        wanted = {KEYS.get(key, key.replace("__", ".")): hashable(value) for key, value in values.items()}
+        for key in wanted.keys() - self._keys:  # those with a dot may be of plug-ins that were not run
+            if (match := nearest(key, self._keys, SURE)) or "." not in key:
                 raise ConfigError(f"find: no key is called {key}{did_you_mean(match)}")
-        has_all = lambda run: all(run.get(key) == value for key, value in wanted.items())
-        matching = [setting for setting in self.settings if has_all(self.runs[setting.runs[0]])]
+        forms = lambda run, key: [keys[key] for keys in (self.runs[run], self.sources[run][1].keys) if key in keys]
+        has_all = lambda run: all(value in forms(run, key) for key, value in wanted.items())
+        matching = [setting for setting in self.settings if any(map(has_all, setting.runs))]
         if len(matching) > 1:
             named = ", ".join(f"{key} = {value}" for key, value in wanted.items())
             have = f" have {named}" if named else ""
             raise ConfigError(f"find: {len(matching)} settings{have}; add a key that tells them apart")
         return matching[0] if matching else None
 
-    def numbers(self, setting: Setting | None, metric: Metric = ACCURACY, final: Final = LAST) -> np.ndarray | None:
+    def numbers(
+        self, setting: Setting | None, metric: Metric | None = None, final: Final | str = LAST
+    ) -> np.ndarray | None:
         """[P] means by split, or the seeds of a single split, of the final metric as it is shown; None of None.
 
         P are those of all settings on its data set, so that numbers of several can be subtracted: NaN where this one
-        has none.
+        has none, as while its runs are incomplete. The metric is that of its data unless another is given.
         """
         if setting is None:
             return None
-        values = self._finals(metric, final)
+        values = self._finals(metric or self.metric(setting), parse(final))
+        if self.missing_rounds(setting):
+            values = values.with_columns(value=math.nan)
         of_data = [other.position for other in self.settings if other.data == setting.data]
         every = values.filter(col("setting").is_in(of_data)).select(unit="run").unique().sort("unit")
         own = units(values.filter(col("setting") == setting.position))
@@ -196,12 +207,20 @@ class Results:
         return units(values).sort("unit")["value"].to_numpy().astype(float)
 
     def difference(
-        self, setting: Setting | None, reference: Setting | None, metric: Metric = ACCURACY, final: Final = LAST
+        self,
+        setting: Setting | None,
+        reference: Setting | None,
+        metric: Metric | None = None,
+        final: Final | str = LAST,
     ) -> np.ndarray | None:
-        """[P] differences of the final metric, run by run, by split or by seed; None if no pair of runs has both."""
-        if setting is None or reference is None:
+        """[P] differences of the final metric, run by run, by split or by seed; None if no pair of runs has both.
+
+        None also while one of them is incomplete.
+        """
+        if setting is None or reference is None or self.missing_rounds(setting) or self.missing_rounds(reference):
             return None
-        every = differences(self._finals(metric, final), [(setting, reference)])
+        values = self._finals(metric or self.metric(setting), parse(final))
+        every = differences(values, [(setting, reference)])
         return every[0].values if every else None
 
     def _finals(self, metric: Metric, final: Final) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedsim.config.components import flatten
 from fedsim.config.roles import run_id
 from fedsim.config.schema import Config
-from fedsim.errors import ConfigError, import_extra, pip_install, reason
+from fedsim.errors import ConfigError, import_extra, pip_install
 from fedsim.runs.callbacks import Callback, Evaluation, Start
 from fedsim.runs.sweep import run_names
 
@@ -99,16 +99,17 @@ def wandb(folder: Path) -> Tracker:
             tracker_run = client.init(
                 project=os.environ.get("WANDB_PROJECT", "fedsim"),
                 name=name,
-                group=folder.name,
+                group=folder.resolve().name,
                 id=f"{group}-{run_id(config)}",
                 resume="allow",
                 config=flatten(config),
                 dir=folder,
                 reinit="create_new",
             )
-        except client.Error as error:
-            problem = reason(error).rstrip(".")
-            raise ConfigError(f"--log wandb: {problem}; WANDB_MODE=offline needs no account") from None
+        except (client.Error, ValueError) as error:  # also of pydantic, for variables of its environment
+            problem = " ".join(str(error).split()).rstrip(".")
+            remedy = "" if os.environ.get("WANDB_MODE") else "; WANDB_MODE=offline needs no account"
+            raise ConfigError(f"--log wandb: {problem}{remedy}") from None
         return TrackerRun(lambda values, round_: tracker_run.log(values, step=round_), tracker_run.finish)
 
     return Tracker(open_run)

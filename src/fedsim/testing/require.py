@@ -25,9 +25,9 @@ def close(actual: PyTree, expected: PyTree, message: str, scale: float = 1.0) ->
                 raise AssertionError(f"{message}: by up to {np.nanmax(np.abs(a - b)):.2g}")
 
 
-def finite(tree: PyTree, name: str) -> None:
+def finite(tree: PyTree, name: str, hint: str = "") -> None:
     """Requires that no number is NaN or infinite."""
-    true(all(np.isfinite(a).all() for a in to_float64(tree)), f"{name} must be finite")
+    true(all(np.isfinite(a).all() for a in to_float64(tree)), f"{name} must be finite{hint}")
 
 
 def no_new_nan(after: PyTree, before: PyTree, name: str) -> None:

@@ -28,12 +28,14 @@ def commands(results: Results) -> list[str]:
         given = (unchanged - swept) | NOT_IN_IDS | first.keys()
         keys = [key for key in config if key not in given and not is_shared_f(key, config)]
         keys = [key for key in keys if config[key] is not None or applies(key, config)]
+        is_in_memory = config["data.name"] == "arrays" and not config.get("arrays.path")
         words = ["fedsim", "run", str(path)]
         for key in keys:
             words += [f"--{key}", format_word(config[key])]
         for key, draws in first.items():
             words += [f"--sweep.{key}", *map(str, draws)]
-        lines.append("" if others or any(config[key] is None for key in keys) else shlex.join(words))
+        has_none = others or is_in_memory or any(config[key] is None for key in keys)
+        lines.append("" if has_none else shlex.join(words))
     return lines
 
 

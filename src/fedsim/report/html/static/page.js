@@ -140,7 +140,7 @@ function drawActive() {
   const label = (number) => `${page.settings[number].row}, ${page.settings[number].scenario}`;
   const option = (value) => element("option", { value, selected: value === state.active }, label(value));
   byId("active").replaceChildren(...state.selected.map(option));
-  byId("command").textContent = command || "No single command: run the configuration below.";
+  byId("command").textContent = command || "No single command: run the configuration below, with its data if they were in memory.";
   byId("toml").textContent = toml;
   byId("weights").hidden = !weights;
   byId("clients").textContent = weights ? `Client weights, ${row}, ${of}: ${weights.note}` : "";
