@@ -164,6 +164,10 @@ def test_a_chain_applies_its_stages_in_order():
     sums = lambda report: jax.tree.map(lambda u: jnp.sum(u, axis=0), report.updates)
     total = Aggregator(lambda *_: (), lambda state, report, key: (Aggregate(sums(report), report.weights), state))
     assert update(given_weights(jnp.asarray([0.5, 0.5, 0.0])), total) == 4  # without the client that has no weight
+    loss = lambda report: {"loss": jnp.nansum(report.losses), "missing": jnp.isnan(report.losses).sum()}
+    seen = lambda state, report, key: (Aggregate(sums(report), report.weights, loss(report)), state)
+    left = fedsim.chain(given_weights(jnp.asarray([0.5, 0.5, 0.0])), total._replace(aggregate=seen))
+    assert apply(left, updates, losses=[1.0, 2.0, 4.0]).info == {"loss": 3, "missing": 1}
     for stages in [(halves, doubled), (doubled, halves), (halves, doubled, half)]:
         result = apply(fedsim.chain(*stages, aggregators.fedavg(weighting="equal")), updates)
         assert result.update.item() == pytest.approx(((2 + 6) / 2 + 16) / 2)

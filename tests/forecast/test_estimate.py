@@ -4,9 +4,11 @@ import pytest
 
 from fedsim.config.toml import parse
 from fedsim.engine import devices, make_plan
+from fedsim.engine.compiling import peak_memory
 from fedsim.engine.data import load_dataset
 from fedsim.engine.layout import Layout
 from fedsim.engine.memory import run_bytes
+from fedsim.engine.streamed.inputs import make_inputs
 from fedsim.errors import ConfigError
 from fedsim.forecast import estimate
 from tests.engine.test_memory import TEXT
@@ -41,6 +43,17 @@ def test_a_group_needs_at_least_what_its_runs_and_data_do():
     of_runs, of_data = sum(run_bytes(configs, dataset)), dataset.train.x.nbytes + dataset.x_test.nbytes
     assert one > of_runs + of_data
     assert two > one + of_data  # each device has a copy
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+def test_the_updates_of_a_wide_cohort_are_most_of_its_memory(algorithm):
+    """One client after another, so that a step needs little."""
+    keys = {"server.aggregator": "krum", "server.cohort_size": 30, "client.algorithm": algorithm}
+    text = "data.num_clients = 30\nmlp.hidden_sizes = [300]\nclient.batch_size = 4\nserver.num_rounds = 10\n"
+    plan = make_plan(parse(text, keys | {"engine.client_width": 1}))
+    (group,) = plan.groups
+    needed = sum(peak_memory(make_inputs(group, plan.families[0])))
+    assert needed < estimate.group_bytes(group.configs, group.dataset, group.layout) < 2 * needed
 
 
 def test_time_grows_with_runs_rounds_and_epochs(monkeypatch):
