@@ -183,6 +183,12 @@ def test_the_page_is_self_contained_and_deterministic(page, results):
     assert "default-src 'none'" in outside
 
 
+def test_no_command_has_data_that_were_in_memory(tmp_path):
+    config = '[data]\nname = "arrays"\n'
+    folder = make_folder(tmp_path / "a", [run("rfa", **{"data.name": "arrays"})], config=config)
+    assert commands.commands(report.load(folder)) == [""]
+
+
 def test_on_the_command_line(tmp_path, capsys):
     first, second = (make_folder(tmp_path / name, [run("rfa", seed=seed)]) for seed, name in enumerate("ab"))
     before = {path.name for path in first.path.iterdir()}

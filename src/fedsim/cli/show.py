@@ -166,14 +166,13 @@ def _best(results: "Results") -> str:
     key = _, metric = results.table_key(results.settings[0])
     candidates: dict[str, list[tuple[float, str, float | None]]] = {}  # by scenario: goodness, row and spread
     clean = {scenario_name(setting.scenario) for setting in results.settings if setting.scenario.is_clean}
-    known = [setting for setting in results.settings if results.table_key(setting) == key]
+    known = {setting: row for setting, row in row_names(results.settings).items() if results.table_key(setting) == key}
     fewest = min(map(results.missing_rounds, known))  # of complete settings, if there are any
-    for setting, row in row_names(results.settings).items():
-        number = final_number(results, setting) if setting in known else None
-        if number is None or number.missing_rounds > fewest or number.num_diverged or number.num_skipped:
-            continue
-        of_scenario = candidates.setdefault(scenario_name(setting.scenario), [])
-        of_scenario.append((metric.sign * number.mean, row, number.spread))
+    for setting, row in known.items():
+        number = final_number(results, setting) if results.missing_rounds(setting) == fewest else None
+        if number is not None and not number.num_diverged and not number.num_skipped:
+            of_scenario = candidates.setdefault(scenario_name(setting.scenario), [])
+            of_scenario.append((metric.sign * number.mean, row, number.spread))
     if not candidates:
         return "all runs failed"
     best = {scenario: max(of, key=lambda candidate: candidate[0]) for scenario, of in candidates.items()}

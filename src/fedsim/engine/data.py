@@ -36,9 +36,9 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     # Windows of text are split by time for validation, before others are left out or drawn.
     is_split_first = data.validation_fraction > 0 and sampling.num_overlapping(raw) > 0
     raw = sample(raw, replace(data, max_examples=None, num_train=None) if is_split_first else data, rng(2))
-    held_out = {}
-    for key, stream in sorted({"root_examples": 3, "validation_fraction": 4}.items(), reverse=is_split_first):
-        raw, held_out[key] = hold_out(raw, key, getattr(data, key), rng(stream), is_natural, data)
+    streams, held_out = {"root_examples": 3, "validation_fraction": 4}, {}
+    for key in reversed(streams) if is_split_first else streams:
+        raw, held_out[key] = hold_out(raw, key, getattr(data, key), rng(streams[key]), is_natural, data)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng(1))
     about = describe_natural_clients(raw) if is_natural else (None, (), data.num_clients)
     dataset = make_federated_dataset(raw, partition, *about)

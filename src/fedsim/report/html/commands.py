@@ -34,8 +34,8 @@ def commands(results: Results) -> list[str]:
             words += [f"--{key}", format_word(config[key])]
         for key, draws in first.items():
             words += [f"--sweep.{key}", *map(str, draws)]
-        has_none = others or is_in_memory or any(config[key] is None for key in keys)
-        lines.append("" if has_none else shlex.join(words))
+        is_possible = not (others or is_in_memory or any(config[key] is None for key in keys))
+        lines.append(shlex.join(words) if is_possible else "")
     return lines
 
 
