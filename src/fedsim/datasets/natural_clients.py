@@ -47,10 +47,11 @@ def concatenate_clients(
     order = sorting(groups)
     x, y, client_ids = take(spool.array(), order), np.concatenate(labels)[order], groups[order] % len(names)
     num_train = np.count_nonzero(groups < len(names))
+    label_names = np.asarray([*ALPHABET]) if num_classes is None and inputs == "text" else None
     if num_classes is None:
-        num_classes = len(ALPHABET) if inputs == "text" else count_classes(name, y)
+        num_classes = count_classes(name, y) if label_names is None else len(label_names)
     (x, x_test), (y, y_test), (ids, test_ids) = ((a[:num_train], a[num_train:]) for a in (x, y, client_ids))
-    return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, ids, test_ids, np.asarray(names))
+    return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, ids, test_ids, np.asarray(names), label_names)
 
 
 def append(name: str, spool: Spool, x: np.ndarray, owner: str) -> Spool:
