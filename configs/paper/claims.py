@@ -305,7 +305,8 @@ def _false_losses(results: Results) -> Iterator[Claim]:
         texts[1] = f"{mean(results, false):.2f} % with false losses, {mean(results, true):.2f} % with true losses"
     more = "Clients that report false small losses get more weight than their share"
     yield Claim(more, numbers, "Sec. 6: they dominate", texts[0], "points")
-    yield Claim("False losses cost ARFL accuracy", results.difference(true, false), "Sec. 6", texts[1], "points")
+    cost = results.difference(true, false)
+    yield Claim("False losses cost ARFL accuracy", cost, "Sec. 6", "" if cost is None else texts[1], "points")
 
 
 def _flipped_updates(results: Results) -> Iterator[Claim]:
@@ -321,6 +322,7 @@ def _flipped_updates(results: Results) -> Iterator[Claim]:
     text = f"Clients with clean data that flip their updates keep {kept}"
     yield Claim(text, numbers, outside, measured, "points")
     texts = [f"{aggregator_name(rule)} {mean(results, setting):.2f} %" for rule, setting in settings.items()]
-    ahead, measured = results.difference(arfl, fedavg), ", ".join(texts) if arfl and fedavg else ""
+    ahead = results.difference(arfl, fedavg)
+    measured = "" if ahead is None else ", ".join(texts)
     text = "Under flipped updates ARFL is no better than FedAvg"
     yield Claim(text, ahead, outside, measured, "points", "not above")

@@ -130,6 +130,13 @@ def test_validation_windows_share_no_character_with_training():
     drawn, kept = hold_out(raw, "validation_fraction", 0.2, np.random.default_rng(0), True, DataConfig(num_train=20))
     assert (len(drawn.y), len(kept.y)) == (16, 4)
     assert not np.isin(kept.x, drawn.x).any()
+    for number in (1, 3, 100):
+        drawn, kept = hold_out(
+            raw, "validation_fraction", 0.2, np.random.default_rng(0), True, DataConfig(num_train=number)
+        )
+        assert (len(drawn.y), len(kept.y)) == {1: (1, 1), 3: (2, 1), 100: (80, 12)}[number]
+    with pytest.raises(DataError, match=r"^data\.num_train: must be at most the 107 examples of .*, got 108$"):
+        hold_out(raw, "validation_fraction", 0.2, None, True, DataConfig(num_train=108))
     assert hold_out(raw, "validation_fraction", 0.4, None, True)[0].notes == ()
     (note,) = hold_out(raw, "validation_fraction", 0.11, None, True)[0].notes
     assert re.match(r".*: 4 of 99 windows are validation data, data.validation_fraction = 0.11: texts are short", note)

@@ -168,6 +168,7 @@ def test_numbers_are_over_splits_or_seeds(tmp_path):
     np.testing.assert_allclose(results.difference(arfl, rfa), final("arfl", 0.5) - final("rfa", 0.5))
     assert results.find(server__aggregator="median") is None
     assert results.find(aggregator="arfl", fraction=0.5, seed=2) == arfl
+    assert results.find(aggregator="rfa", fraction=0.5, arfl__lam=None) == rfa
     with pytest.raises(ConfigError, match="no key is called share"):
         results.find(share=0.5)
     with pytest.raises(ConfigError, match=r"find: no key is called server\.aggregatr; did you mean server\.agg"):

@@ -1,6 +1,7 @@
 """Rows of runs in TensorBoard and in Weights & Biases, and experiments as cluster jobs."""
 
 import json
+import re
 import struct
 import time
 
@@ -170,6 +171,16 @@ def test_wandb(run, tmp_path, monkeypatch):
         (file,) = (tmp_path / "out" / "wandb").glob(f"offline-run-*/run-{identity}.wandb")
         expected = [(row["round"], row["test_accuracy"]) for row in folder.read("rounds", [run]).to_dicts()]
         assert list(history(file)) == expected
+
+
+@pytest.mark.slow
+def test_a_wrong_variable_of_wandb_is_a_one_line_error(run, monkeypatch, capsys):
+    import wandb
+
+    monkeypatch.setattr(wandb, "init", lambda **_: wandb.Settings(mode="offlin"))  # as of WANDB_MODE
+    assert main([*run, "--log", "wandb"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(r"error: --log wandb: .*mode Input should be 'online', 'offline', .*; WANDB_MODE=offline", error)
 
 
 def test_without_the_package(run, monkeypatch, capsys):

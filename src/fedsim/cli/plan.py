@@ -51,7 +51,8 @@ def show_plan(plan: Plan, path: Path, force: bool = False, allow_mismatch: bool 
         "memory": (needed, lambda values: gibibytes(max(values))),
         "time": (seconds, lambda values: duration(sum(values))),
     }
-    caption = "The time is estimated from a few timed steps, without compilation, attacks, rules and personal models."
+    caption = "Memory: of all devices, by shapes. The time is estimated from a few timed steps, without compilation, "
+    caption += "attacks, rules and personal models."
     summary = f"about {duration(sum(seconds))}, would be written to {path}"
     if num_left < num_runs:
         summary += f", which has {num_runs - num_left} of {count(num_runs, 'run')}"

@@ -110,7 +110,8 @@ def unseen_notes(dataset: FederatedDataset) -> Iterator[str]:
     is_unseen = ~np.isin(dataset.y_test, dataset.train.y) if dataset.num_classes else np.zeros(1, bool)
     if (share := is_unseen.mean()) >= MIN_UNSEEN_FRACTION:
         classes, names = np.unique(dataset.y_test[is_unseen]), dataset.label_names or range(dataset.num_classes)
-        shown = ", ".join(str(names[number]) for number in classes[:MAX_SHOWN_CLASSES])
+        texts = [str(names[number]) for number in classes[:MAX_SHOWN_CLASSES]]
+        shown = ", ".join(text if text.strip() else repr(text) for text in texts)
         shown += " ..." * (len(classes) > MAX_SHOWN_CLASSES)
         yield f"{dataset.name}: {100 * share:.3g} % of the test labels are classes that no client trains on: {shown}"
     if unseen := 0 if dataset.test_clients is None else int(np.sum(dataset.test_clients >= dataset.num_clients)):

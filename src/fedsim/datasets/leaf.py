@@ -11,6 +11,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ import numpy as np
 from fedsim.core.types import InputKind
 from fedsim.datasets.natural_clients import ClientExamples, concatenate_clients
 from fedsim.datasets.raw import RawDataset
-from fedsim.datasets.text import encode
+from fedsim.datasets.text import ALPHABET, encode
 from fedsim.errors import ConfigError, DataError, expand_user, reason
 
 FILE_NAME = re.compile(r"\.(bmp|gif|jpe?g|npy|png|tiff?|webp)$", re.IGNORECASE)  # as in LEAF's CelebA
@@ -42,7 +43,10 @@ def read_folder(folder: Path) -> RawDataset:
     """
     train, test = (read(folder / part) for part in ("train", "test"))
     first = next(train)
-    return concatenate_clients("leaf", chain([first], train), test, inputs=_kind(first[1]))
+    names, kind = np.asarray([*ALPHABET]), _kind(first[1])
+    num_classes = len(names) if kind == "text" else None
+    raw = concatenate_clients("leaf", chain([first], train), test, inputs=kind, num_classes=num_classes)
+    return replace(raw, label_names=names) if kind == "text" else raw
 
 
 def _kind(x: np.ndarray) -> InputKind:

@@ -10,7 +10,6 @@ from fedsim.datasets.canonical import count_classes
 from fedsim.datasets.portions import Spool, portions, sorting, take
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.scales import scale_pixels
-from fedsim.datasets.text import ALPHABET
 from fedsim.errors import DataError
 
 ClientExamples: TypeAlias = tuple[str, np.ndarray, np.ndarray]
@@ -27,8 +26,8 @@ def concatenate_clients(
 ) -> RawDataset:
     """The data set of these clients, numbered by their sorted names; clients with training data come first.
 
-    A client may come in several parts; only one part is in memory at a time. `num_classes` defaults to the size of the
-    alphabet for texts, otherwise to the largest label plus one. Raises `DataError` if there are no training examples,
+    A client may come in several parts; only one part is in memory at a time. `num_classes` defaults to the
+    largest label plus one. Raises `DataError` if there are no training examples,
     or input shapes differ.
     """
     spool, labels, parts = Spool(), [], []
@@ -47,11 +46,9 @@ def concatenate_clients(
     order = sorting(groups)
     x, y, client_ids = take(spool.array(), order), np.concatenate(labels)[order], groups[order] % len(names)
     num_train = np.count_nonzero(groups < len(names))
-    label_names = np.asarray([*ALPHABET]) if num_classes is None and inputs == "text" else None
-    if num_classes is None:
-        num_classes = count_classes(name, y) if label_names is None else len(label_names)
+    num_classes = count_classes(name, y) if num_classes is None else num_classes
     (x, x_test), (y, y_test), (ids, test_ids) = ((a[:num_train], a[num_train:]) for a in (x, y, client_ids))
-    return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, ids, test_ids, np.asarray(names), label_names)
+    return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, ids, test_ids, np.asarray(names))
 
 
 def append(name: str, spool: Spool, x: np.ndarray, owner: str) -> Spool:

@@ -1,6 +1,7 @@
 """Examples that are left out before a partition: repeated ones, a long tail's, and those that are held out."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -109,14 +110,17 @@ def _split_by_time(
     if all(end + gap >= len(pool) for pool, end in zip(pools, ends, strict=True)):
         ends = [len(pool) - gap - 1 for pool in pools]
     ends = [end if 0 < end < len(pool) - gap else len(pool) for pool, end in zip(pools, ends, strict=True)]
-    parts = []
-    later, earlier = [slice(end + gap, None) for end in ends], [slice(end) for end in ends]
-    for share, slices in ((fraction, later), (1 - fraction, earlier)):
-        most = limits.max_examples and max(1, round(share_of(limits.max_examples, share)))
-        part = np.concatenate([evenly_spaced(pool[of], most) for pool, of in zip(pools, slices, strict=True)])
-        number = limits.num_train and round(share_of(limits.num_train, share))
-        parts.append(np.sort(part)[draw_examples(raw.name, "num_train", number, len(part), rng)])
-    held_out, rest = parts
+    draw_examples(raw.name, "num_train", limits.num_train, len(raw.y), rng)  # refuses more than there are
+    of_validation = lambda number: number and max(1, round(share_of(number, fraction)))
+    of_training = lambda number: number and max(1, number - of_validation(number))
+
+    def thin(parts: list[np.ndarray], share: Callable[[int | None], int | None]) -> np.ndarray:
+        kept = np.sort(np.concatenate([evenly_spaced(part, share(limits.max_examples)) for part in parts]))
+        number = share(limits.num_train)
+        return kept[draw_examples(raw.name, "num_train", number and min(number, len(kept)), len(kept), rng)]
+
+    held_out = thin([pool[end + gap :] for pool, end in zip(pools, ends, strict=True)], of_validation)
+    rest = thin([pool[:end] for pool, end in zip(pools, ends, strict=True)], of_training)
     if not len(held_out):
         raise DataError(f"data.validation_fraction: must be 0 for the texts of {raw.name}, which are too short for it")
     num_windows = len(held_out) + len(rest)

@@ -4,7 +4,6 @@ The rules come from benchmarks/round.py and benchmarks/sweep.py. A layout is cho
 because the last bits of results depend on it.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -211,9 +210,9 @@ def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Me
     if shape == (1, 1):
         return None
     types = (jax.sharding.AxisType.Auto,) * 2
-    devices, number = jax.devices() if devices is None else devices, math.prod(shape)
+    devices, number = jax.devices() if devices is None else devices, layout.num_devices
     if number < len(devices):  # the first ones of each process, equally many; of a TPU, whatever their places
         by_process = np.reshape(sorted(devices, key=lambda device: device.process_index), (jax.process_count(), -1))
         chosen = by_process[:, : number // jax.process_count()].reshape(shape)
         return Mesh(chosen, (RUNS, CLIENTS), axis_types=types)
-    return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=devices[:number])
+    return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=devices)

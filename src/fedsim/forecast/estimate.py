@@ -22,7 +22,7 @@ from fedsim.engine.padding import FORWARD_SHARE, num_computed, sample_cohort_siz
 from fedsim.errors import ConfigError
 
 NUM_STEPS = 5  # that are timed at once
-NUM_COPIES = 3  # of a cohort's updates and states in a round
+COHORT_COPIES = 3  # of a cohort's updates and states in a round
 NUM_EXAMPLES = 32  # of each client, where not its training is timed
 
 
@@ -40,7 +40,7 @@ def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: La
     optimizer = build.client_optimizer(config, build.hparams(config)).transformation
     steps = memory.step_bytes(task, dataset, examples, optimizer) * layout.num_models
     client_bytes = memory.tree_bytes(model_shapes(config, dataset)) + memory.client_state_bytes(config, dataset)
-    cohorts = NUM_COPIES * layout.run_width * config.server.cohort_size * client_bytes
+    cohorts = COHORT_COPIES * layout.run_width * config.server.cohort_size * client_bytes
     return layout.num_devices * (memory.tree_bytes(arrays) + steps + cohorts) + sum(
         memory.run_bytes(configs, dataset, layout.buffer_examples > 0)
     )

@@ -172,7 +172,7 @@ class Results:
         for key in wanted.keys() - self._keys:  # those with a dot may be of plug-ins that were not run
             if (match := nearest(key, self._keys, SURE)) or "." not in key:
                 raise ConfigError(f"find: no key is called {key}{did_you_mean(match)}")
-        forms = lambda run, key: [keys[key] for keys in (self.runs[run], self.sources[run][1].keys) if key in keys]
+        forms = lambda run, key: (self.runs[run].get(key), self.sources[run][1].keys.get(key))
         has_all = lambda run: all(value in forms(run, key) for key, value in wanted.items())
         matching = [setting for setting in self.settings if any(map(has_all, setting.runs))]
         if len(matching) > 1:
@@ -192,8 +192,6 @@ class Results:
         if setting is None:
             return None
         values = self._finals(metric or self.metric(setting), parse(final))
-        if self.missing_rounds(setting):
-            values = values.with_columns(value=math.nan)
         of_data = [other.position for other in self.settings if other.data == setting.data]
         every = values.filter(col("setting").is_in(of_data)).select(unit="run").unique().sort("unit")
         own = units(values.filter(col("setting") == setting.position))
@@ -217,16 +215,21 @@ class Results:
 
         None also while one of them is incomplete.
         """
-        if setting is None or reference is None or self.missing_rounds(setting) or self.missing_rounds(reference):
+        if setting is None or reference is None:
             return None
         values = self._finals(metric or self.metric(setting), parse(final))
         every = differences(values, [(setting, reference)])
         return every[0].values if every else None
 
     def _finals(self, metric: Metric, final: Final) -> pl.DataFrame:
-        """`compare.finals`, whose runs are the splits or seeds, so that numbers are in their order."""
+        """`compare.finals`, whose runs are the splits or seeds, so that numbers are in their order.
+
+        Values of incomplete runs are null.
+        """
         if (metric, final) not in self._known:
             values = finals(self._with_metric(self.table, metric), metric, final)
+            incomplete = [setting.position for setting in self.settings if self.missing_rounds(setting)]
+            values = values.with_columns(value=pl.when(~col("setting").is_in(incomplete)).then("value"))
             of_splits = col("setting").is_in([s.position for s in self.settings if s.data in self._with_splits])
             self._known[metric, final] = values.with_columns(run=pl.when(of_splits).then(SPLIT).otherwise("seed"))
         return self._known[metric, final]

@@ -107,8 +107,8 @@ def wandb(folder: Path) -> Tracker:
                 reinit="create_new",
             )
         except (client.Error, ValueError) as error:  # also of pydantic, for variables of its environment
-            problem = " ".join(str(error).split()).rstrip(".")
-            remedy = "" if os.environ.get("WANDB_MODE") else "; WANDB_MODE=offline needs no account"
+            problem = " ".join(str(error).partition(" [type=")[0].split()).rstrip(".")
+            remedy = "; WANDB_MODE=offline needs no account" * (os.environ.get("WANDB_MODE") != "offline")
             raise ConfigError(f"--log wandb: {problem}{remedy}") from None
         return TrackerRun(lambda values, round_: tracker_run.log(values, step=round_), tracker_run.finish)
 

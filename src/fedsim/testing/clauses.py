@@ -170,6 +170,8 @@ def gradient(case: StatefulFunctionCase) -> None:
     derivative = jax.jit(jax.grad(total))
     for round in case.rounds:
         (report,) = round.inputs
-        gradient = derivative(report.updates, round.state, report)
-        hint = "; square roots at 0 and NaN as a filler make it NaN"
-        require.finite(gradient, f"with {round.name} the derivative by the updates", hint)
+        what, hint = (
+            f"with {round.name} the derivative by the updates",
+            "; square roots at 0, or NaN as a filler, make it NaN",
+        )
+        require.finite(derivative(report.updates, round.state, report), what, hint)
