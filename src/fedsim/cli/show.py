@@ -166,16 +166,19 @@ def _best(results: "Results") -> str:
     key = _, metric = results.table_key(results.settings[0])
     candidates: dict[str, list[tuple[float, str, float | None]]] = {}  # by scenario: goodness, row and spread
     clean = {scenario_name(setting.scenario) for setting in results.settings if setting.scenario.is_clean}
-    rows = {setting: row for setting, row in row_names(results.settings).items() if results.table_key(setting) == key}
-    numbers = {setting: final_number(results, setting) for setting in rows}
-    usable = {s: n for s, n in numbers.items() if n is not None and not n.num_diverged and not n.num_skipped}
-    if not usable:
+    entries = [
+        (setting, row, number)
+        for setting, row in row_names(results.settings).items()
+        if results.table_key(setting) == key and (number := final_number(results, setting)) is not None
+        if not number.num_diverged and not number.num_skipped
+    ]
+    if not entries:
         return "all runs failed"
-    fewest = min(number.missing_rounds for number in usable.values())  # of complete settings, if there are any
-    for setting, number in usable.items():
+    fewest = min(number.missing_rounds for *_, number in entries)  # of complete settings, if there are any
+    for setting, row, number in entries:
         if number.missing_rounds == fewest:
             of_scenario = candidates.setdefault(scenario_name(setting.scenario), [])
-            of_scenario.append((metric.sign * number.mean, rows[setting], number.spread))
+            of_scenario.append((metric.sign * number.mean, row, number.spread))
     best = {scenario: max(of, key=lambda candidate: candidate[0]) for scenario, of in candidates.items()}
     hardest = min(set(best) - clean or best, key=lambda scenario: best[scenario][0])
     goodness, row, deviation = best[hardest]

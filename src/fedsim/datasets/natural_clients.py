@@ -26,9 +26,8 @@ def concatenate_clients(
 ) -> RawDataset:
     """The data set of these clients, numbered by their sorted names; clients with training data come first.
 
-    A client may come in several parts; only one part is in memory at a time. `num_classes` defaults to the
-    largest label plus one. Raises `DataError` if there are no training examples,
-    or input shapes differ.
+    A client may come in several parts; only one part is in memory at a time. `num_classes` defaults to the largest
+    label plus one. Raises `DataError` if there are no training examples, or input shapes differ.
     """
     spool, labels, parts = Spool(), [], []
     for is_test, clients in ((False, train), (True, test)):

@@ -1,7 +1,6 @@
 """Examples that are left out before a partition: repeated ones, a long tail's, and those that are held out."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -111,16 +110,16 @@ def _split_by_time(
         ends = [len(pool) - gap - 1 for pool in pools]
     ends = [end if 0 < end < len(pool) - gap else len(pool) for pool, end in zip(pools, ends, strict=True)]
     draw_examples(raw.name, "num_train", limits.num_train, len(raw.y), rng)  # refuses more than there are
-    of_validation = lambda number: number and max(1, round(share_of(number, fraction)))
-    of_training = lambda number: number and max(1, number - of_validation(number))
-
-    def thin(parts: list[np.ndarray], share: Callable[[int | None], int | None]) -> np.ndarray:
-        kept = np.sort(np.concatenate([evenly_spaced(part, share(limits.max_examples)) for part in parts]))
-        number = share(limits.num_train)
-        return kept[draw_examples(raw.name, "num_train", number and min(number, len(kept)), len(kept), rng)]
-
-    held_out = thin([pool[end + gap :] for pool, end in zip(pools, ends, strict=True)], of_validation)
-    rest = thin([pool[:end] for pool, end in zip(pools, ends, strict=True)], of_training)
+    later = [pool[end + gap :] for pool, end in zip(pools, ends, strict=True)]
+    earlier = [pool[:end] for pool, end in zip(pools, ends, strict=True)]
+    kept = []
+    for parts, most, number in zip(
+        (later, earlier), _divide(limits.max_examples, fraction), _divide(limits.num_train, fraction), strict=True
+    ):
+        windows = np.sort(np.concatenate([evenly_spaced(part, most) for part in parts]))
+        number = number and min(number, len(windows))
+        kept.append(windows[draw_examples(raw.name, "num_train", number, len(windows), rng)])
+    held_out, rest = kept
     if not len(held_out):
         raise DataError(f"data.validation_fraction: must be 0 for the texts of {raw.name}, which are too short for it")
     num_windows = len(held_out) + len(rest)
@@ -128,6 +127,14 @@ def _split_by_time(
         few = f"{len(held_out)} of {num_windows} windows are validation data, data.validation_fraction = {fraction:g}"
         raw = replace(raw, notes=(*raw.notes, f"{raw.name}: {few}: texts are short, and windows overlap"))
     return _select(raw, held_out, rest)
+
+
+def _divide(number: int | None, fraction: float) -> tuple[int | None, int | None]:
+    """This fraction of `number` and the rest, each at least 1."""
+    if number is None:
+        return None, None
+    part = max(1, round(share_of(number, fraction)))
+    return part, max(1, number - part)
 
 
 def _select(raw: RawDataset, held_out: np.ndarray, rest: np.ndarray) -> tuple[RawDataset, Examples]:
