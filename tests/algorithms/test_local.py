@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedsim import HParams, LocalTraining, Variables, algorithms
+from fedsim import HParams, LocalTraining, Variables
 from fedsim.algorithms import ditto, fednova, fedprox, scaffold, worker_momentum
 from fedsim.algorithms.fednova import effective_steps
 from fedsim.config.kinds import KINDS
@@ -217,12 +217,3 @@ def test_algorithms_whose_formulas_hold_for_sgd_only_refuse_others(name, ragged)
     is_refused = name in ("scaffold", "fednova")
     with pytest.raises(ConfigError, match=message) if is_refused else nullcontext():
         check_inputs(config, ragged)
-
-
-@pytest.mark.parametrize("name", ["scaffold", "worker_momentum"])
-def test_states_stay_finite_at_a_learning_rate_of_0(name, ragged):
-    """At which schedules may end; all clients take part."""
-    make = lambda hparams: getattr(algorithms, name)()
-    _, state, records = simulate(ragged, RAGGED, HParams(0.0), cohort_size=4, algorithm=make)
-    assert np.asarray(records.valid).all()
-    assert np.isfinite(to_vector(state.client_states, batched=True)).all()
