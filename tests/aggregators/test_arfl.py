@@ -27,7 +27,8 @@ def without_sorting(fn: Callable) -> Callable:
 
 
 solve, solve_by_elimination = jax.jit(arfl_weights), without_sorting(arfl_weights)
-both_forms = pytest.mark.parametrize("solve", [solve, solve_by_elimination], ids=["sorting", "elimination"])
+BOTH_FORMS = {"sorting": solve, "elimination": solve_by_elimination}
+both_forms = pytest.mark.parametrize("solve", BOTH_FORMS.values(), ids=BOTH_FORMS)
 
 
 def by_bisection(losses: np.ndarray, num_examples: np.ndarray, lam: float) -> np.ndarray:
