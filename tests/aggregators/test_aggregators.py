@@ -116,14 +116,14 @@ def test_bipartition_of_valid_clients_matches_scipy_single_linkage(seed, k, has_
 
 
 def test_cfl_keeps_the_larger_group_or_all_clients():
-    direction = np.eye(4)[0]
+    direction, rule, keeps_all = np.eye(4)[0], cfl(), cfl(threshold=-1.0)
     updates = np.stack([direction, direction, direction, -direction, -direction])
-    np.testing.assert_allclose(weights_of(cfl(), report_of(updates)), [1 / 6, 2 / 6, 3 / 6, 0, 0], atol=1e-6)
-    np.testing.assert_allclose(weights_of(cfl(threshold=-1.0), report_of(updates)), np.arange(1, 6) / 15, atol=1e-6)
+    np.testing.assert_allclose(weights_of(rule, report_of(updates)), [1 / 6, 2 / 6, 3 / 6, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(weights_of(keeps_all, report_of(updates)), np.arange(1, 6) / 15, atol=1e-6)
     tie = report_of(np.stack([direction, direction, -direction, -direction]), num_examples=[1, 1, 5, 1])
-    np.testing.assert_allclose(weights_of(cfl(), tie), [0, 0, 5 / 6, 1 / 6], atol=1e-6)  # the tie goes to more examples
+    np.testing.assert_allclose(weights_of(rule, tie), [0, 0, 5 / 6, 1 / 6], atol=1e-6)  # the tie goes to more examples
     weighted = tie._replace(weights=jnp.asarray([0.4, 0.4, 0.1, 0.1]))  # or to more weight
-    np.testing.assert_allclose(weights_of(cfl(), weighted), [0.5, 0.5, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(weights_of(rule, weighted), [0.5, 0.5, 0, 0], atol=1e-6)
     for opposite in np.random.default_rng(0).normal(size=(20, 4)):  # a cosine of -1, rounded
         pair = report_of(np.stack([opposite, -opposite]))
-        assert (weights_of(cfl(threshold=-1.0), pair) > 0).all()
+        assert (weights_of(keeps_all, pair) > 0).all()
