@@ -1,5 +1,6 @@
 """Settings of attacks, and their documentation."""
 
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -36,7 +37,7 @@ def test_numbers_may_be_traced(name):
             return attack.forge_report((), context.report._replace(updates=()), context.malicious, KEY)
         return attack.forge_updates(attack.init(first_update(context), context.report.num_examples), context, KEY)[0]
 
-    traced, plain = jax.jit(result)(jax.tree.map(jnp.asarray, TRACED[name])), result(TRACED[name])
+    traced, plain = jax.jit(result)(jax.tree.map(jnp.asarray, TRACED[name])), jax.jit(partial(result, TRACED[name]))()
     for a, b in zip(jax.tree.leaves(traced), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
