@@ -29,7 +29,7 @@ TRACER_MESSAGES = {
     jax.errors.ConcretizationTypeError: f"`int`, `float` or a shape from {TRACED} use jax.numpy, {LEAVE_OUT}",
 }
 CONTRACTS: dict[str, tuple[Any, str]] = {
-    "data.name": (object, "check_dataset"),
+    "data.name": (object, ""),
     "data.partition": (object, ""),
     "corruption.kind": (Corruption, "check_corruption"),
     "attack.kind": (Attack, "check_attack"),

@@ -11,6 +11,5 @@ from fedsim.testing.algorithms import check_algorithm as check_algorithm
 from fedsim.testing.attacks import check_attack as check_attack
 from fedsim.testing.conformance import check_conformance as check_conformance
 from fedsim.testing.corruptions import check_corruption as check_corruption
-from fedsim.testing.datasets import check_dataset as check_dataset
 from fedsim.testing.pre_aggregators import check_pre_aggregator as check_pre_aggregator
 from fedsim.testing.tasks import check_task as check_task
