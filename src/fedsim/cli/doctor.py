@@ -1,4 +1,4 @@
-"""`fedsim doctor`: versions, devices, caches and data sets, and missing optional packages."""
+"""`fedsim doctor`: versions, devices, caches, and missing optional packages."""
 
 import argparse
 import importlib.util
@@ -28,8 +28,8 @@ def add_parser(commands: Any) -> None:
     """Adds the command to the parser's `commands`."""
     commands.add_parser(
         "doctor",
-        help="show versions, devices, memory, caches and data sets, and missing optional packages",
-        description="Shows versions, devices, memory, caches and prepared data sets, and missing packages.",
+        help="show versions, devices, memory, caches, and missing optional packages",
+        description="Shows versions, devices, memory, caches, and missing packages.",
     )
 
 
@@ -42,7 +42,7 @@ def call(options: argparse.Namespace) -> None:
 
     table = Table(show_header=False, box=None)
     table.add_column(no_wrap=True)
-    for name, text in [*_versions(), *_devices(), *_folders(), *_data(), *_extras()]:
+    for name, text in [*_versions(), *_devices(), *_folders(), *_extras()]:
         table.add_row(name, Text(text))
     make_console().print(table)
 
@@ -112,18 +112,6 @@ def _describe_contents(folder: Path) -> str:
         return " (does not exist yet)"
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     return f" ({len(sizes):,} files, {gibibytes(sum(sizes))})"
-
-
-def _data() -> list[tuple[str, str]]:
-    from fedsim.datasets import catalog
-
-    entries = catalog.list_datasets()
-    missing = [entry.name for entry in entries if entry.location.startswith("not prepared")]
-    broken = [entry.location for entry in entries if entry.location.startswith("broken")]
-    available = [entry.name for entry in entries if not entry.location.startswith(("not prepared", "broken"))]
-    lines = [("data sets", f"available: {', '.join(available)}")]
-    lines += [("", f"not prepared: {', '.join(missing)}; `fedsim data prepare NAME`")] if missing else []
-    return lines + [("", location) for location in broken]
 
 
 def _extras() -> list[tuple[str, str]]:
