@@ -15,6 +15,7 @@ from fedsim.config.registry import built_in_factories, find
 from fedsim.core.task import classification, regression
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import to_raw
+from tests.conftest import make_dataset
 from tests.datasets.build import build_dataset
 from tests.testing import (
     faulty_aggregators,
@@ -165,7 +166,32 @@ def test_models(name, spec, values):
     ],
 )
 def test_data_sets_and_partitions(text):
-    canonicalize(to_raw(build_dataset(text)))
+    check_dataset(build_dataset(text))
+
+
+def test_data_sets_from_arrays():
+    check_dataset(make_dataset())
+    x = np.zeros((6, 4), np.int8)
+    y = np.arange(12).reshape(6, 2)
+    check_dataset(fedsim.from_arrays(x, y, [0, 0, 1, 1, 2, 2], x, y, inputs="text", test_client_ids=[0] * 6))
+    check_dataset(fedsim.from_arrays(x, y / 2, [0, 0, 1, 1, 2, 2], x, y / 2))
+
+
+def check_dataset(dataset):
+    """What `FederatedDataset` states, beside what canonicalize refuses."""
+    canonicalize(to_raw(dataset))
+    train, label_dtype = dataset.train, np.int32 if dataset.num_classes else np.float32
+    assert train.y.dtype == dataset.y_test.dtype == label_dtype
+    assert train.offsets.dtype == train.num_examples.dtype == np.int32
+    assert train.x.dtype.itemsize <= 4
+    assert min(train.num_examples) >= 0
+    np.testing.assert_array_equal(train.offsets, np.cumsum([0, *train.num_examples[:-1]]))
+    assert sum(train.num_examples) == len(train.x) == len(train.y)
+    assert train.corrupted.shape == train.num_examples.shape
+    assert train.corrupted.dtype == bool
+    assert not train.corrupted.any()
+    assert train.malicious is None
+    assert dataset.test_clients is None or dataset.test_clients.dtype == np.int32
 
 
 CONTRACTS = [
