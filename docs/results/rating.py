@@ -25,7 +25,7 @@ from fedsim.report.heatmap import draw_heat_maps
 from fedsim.report.metric import ACCURACY
 from fedsim.report.names import data_name, percent
 from fedsim.report.statistics import half_width
-from fedsim.report.table import text_table
+from fedsim.report.table import Column, Number, Row, text_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,10 +46,17 @@ adversary's 17 attacks by share of malicious clients, after 50 rounds. Each cell
 accuracy of each run, from which `python docs/results/rating.py` computes this page. One class for all has 10 %; models
 that confuse classes have less.{training}
 """
-TRAINING = {"mnist": " Clients take 5 steps a round, on the digits an epoch; the MLP has 32 hidden units."}
+TRAINING = {"mnist": " Clients take 5 steps a round, on the digits an epoch; the MLP has 32 hidden units.\nA run that diverged counts with its accuracy."}
 FIGURE = (
     "![Each rule's test accuracy under the worst of 17 attacks, over the share of malicious clients](rating-{data}.png)"
 )
+SETTINGS_CHANGE = """\
+## What a setting changes
+
+Its accuracy minus that of the rule with its defaults, each under its own worst attack, split by split. Each of these
+{count} differences has a 95 % interval of its own, so some that exclude 0 do so by chance. Without ± they are equal on
+all splits.
+"""
 DIFFERENCE = """\
 ## What `ascent` changes
 
@@ -127,6 +134,9 @@ def page(data: str, table: pl.DataFrame, every: list[Cell]) -> str:
         rows = [[rule, *map(cell_text, of_rule)] for rule, of_rule in by_rule(every, partition).items()]
         parts += [f"## {name} data", report.markdown([text_table("", ("rule", *shares(every)), rows)]).strip()]
     parts += [FIGURE.format(data=data)]
+    changes = what_settings_change(table)
+    count = sum(len(row.entries) for row in changes.rows)
+    parts += [SETTINGS_CHANGE.format(count=count).strip(), report.markdown([changes]).strip()]
     parts += [DIFFERENCE.strip(), report.markdown([difference(table)]).strip()]
     return "\n\n".join(parts) + "\n"
 
@@ -162,6 +172,23 @@ def figure(every: list[Cell]) -> "Figure":
 def digest(cells_text: str) -> str:
     """Changes with any cell of a figure."""
     return hashlib.blake2b(cells_text.encode(), digest_size=8).hexdigest()
+
+
+def what_settings_change(table: pl.DataFrame) -> report.Table:
+    """Differences of each rule that has settings from the rule itself, by split."""
+    evaluated = table.filter(~col("split").is_in(CHOICE))
+    rules = set(evaluated["rule"])
+    changed = evaluated.with_columns(rule=col("rule").str.split(", ").list.first(), variant="rule")
+    changed = changed.filter((col("variant") != col("rule")) & col("rule").is_in(rules))
+    both = changed.join(evaluated, on=[*PLACE, "split"], suffix="_of_rule", validate="m:1", maintain_order="left")
+    rows: dict[str, list[Number]] = {}
+    for (variant, partition, _), of_place in both.group_by("variant", "partition", "share", maintain_order=True):
+        changes = (of_place["accuracy"] - of_place["accuracy_of_rule"]).to_numpy()
+        number = Number(float(changes.mean()), half_width(changes))
+        rows.setdefault(f"{variant}, {PARTITIONS[partition]}", []).append(number)
+    columns = tuple(Column(percent(share)) for share in both["share"].unique().sort())
+    lines = tuple(Row(name, tuple(numbers)) for name, numbers in rows.items())
+    return report.Table("", columns, lines, "rule", signed=True, digits=1)
 
 
 def difference(table: pl.DataFrame) -> report.Table:

@@ -73,10 +73,7 @@ def name_of(keys: Mapping[str, Any]) -> str:
 
 
 def against_worst(evaluation: Experiment, adversary: str, results: Results) -> Experiment:
-    """`evaluation`, also under the worst attack in `results` at each partition and share.
-
-    The worst has the most diverged runs; of equally many, the lowest mean.
-    """
+    """`evaluation`, also under the worst attack in `results` at each partition and share: that of the lowest mean."""
     swept: Block = {}
     for block in evaluation.sweep:
         swept |= {key: values for key, values in block.items() if key != PARTITION}
@@ -86,7 +83,7 @@ def against_worst(evaluation: Experiment, adversary: str, results: Results) -> E
         cells.setdefault((run[PARTITION], run[SHARE]), []).append(setting)
     blocks = []
     for (partition, share), settings in cells.items():
-        worst = max(settings, key=lambda setting: results.badness(setting, results.metric(setting)))
+        worst = min(settings, key=lambda setting: results.mean(setting, results.metric(setting)))
         attack = attack_keys(adversary, results.runs[worst.runs[0]])
         blocks.append(swept | {PARTITION: [partition], SHARE: [share]} | attack)
     return replace(evaluation, sweep=(*evaluation.sweep, *blocks))
