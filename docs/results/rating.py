@@ -46,7 +46,10 @@ adversary's 17 attacks by share of malicious clients, after 50 rounds. Each cell
 accuracy of each run, from which `python docs/results/rating.py` computes this page. One class for all has 10 %; models
 that confuse classes have less.{training}
 """
-TRAINING = {"mnist": " Clients take 5 steps a round, on the digits an epoch; the MLP has 32 hidden units.\nA run that diverged counts with its accuracy."}
+TRAINING = {
+    "mnist": " Clients take 5 steps a round, on the digits an epoch; the MLP has 32 hidden units.\n"
+    "A run that diverged counts with its accuracy."
+}
 FIGURE = (
     "![Each rule's test accuracy under the worst of 17 attacks, over the share of malicious clients](rating-{data}.png)"
 )
