@@ -141,6 +141,7 @@ MIXED = "must be all texts, or all numbers, got numbers and texts"
         ((X, np.ma.array(Y, mask=Y == 1)), "y must have no masked values"),
         ((X, np.asarray(list("abcabc"))), r"must be integer classes, got <U1; .*np\.unique"),
         ((X, Y.astype(float)), r"must be integers for classes, .* use y\.astype\(int\) .*, or num_classes = 0"),
+        ((X, 2.0 * Y - 1), r"must be integers for classes, .* use y\.astype\(int\) .*, or num_classes = 0"),
         ((X, np.eye(3, dtype=int)[Y]), r"got one-hot labels \[M, 3\]; use y\.argmax\(axis=1\)"),
         ((X, Y - 1), r"must be 0 to 1, got -1 to 1; .*np\.unique"),
         ((X, Y.astype("M8[s]")), "must be integer classes, got datetime64"),
@@ -154,6 +155,7 @@ MIXED = "must be all texts, or all numbers, got numbers and texts"
         ((X, Y, np.asarray(["2020-01-01", "NaT"] * 3, "M8[D]")), MISSING),
         ((X, Y, np.ma.array(Y, mask=Y == 1)), "client ids must have no masked values"),
         ((X, Y, ["a"] * 6), "must name several clients, got a for all examples; leave them out"),
+        ((X, Y, list("aaaabc")), "must name several clients, got a for all training examples; leave them out"),
     ],
 )
 def test_inputs_labels_and_clients_that_may_be_misread_raise(arguments, message):

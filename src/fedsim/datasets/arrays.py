@@ -58,8 +58,8 @@ def from_arrays(
     test examples, `test_fraction` of the examples become test examples, drawn by `seed`: from each client if there are
     `client_ids`, where clients with a single example are left out; otherwise from all. With `inputs="text"` they are
     the last ones of each client, since texts are taken for windows of one text, each a character after the one before,
-    and those that overlap both parts are left out. Raises `DataError` if the arrays do not fit together or values
-    are missing.
+    and those that overlap both parts are left out. Arrays may be shared, not copied: do not change them while the data
+    set is used. Raises `DataError` if the arrays do not fit together or values are missing.
 
     >>> import numpy as np
     >>> x, y = np.zeros((4, 2)), np.asarray([0, 1, 1, 0])
@@ -81,16 +81,18 @@ def federate(raw: RawDataset, test_fraction: float, seed: int, needs_test: bool 
     raw = canonicalize(raw, needs_test)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise DataError(f"seed: must be an integer >= 0, got {seed!r}")
-    if raw.client_names is not None and len(raw.client_names) == 1:
-        raise DataError(
-            f"{raw.name}: client ids must name several clients, got {raw.client_names[0]} for all examples; leave them "
-            "out, and data.partition divides the examples"
-        )
     if len(raw.y_test) == 0:
         if not isinstance(test_fraction, numbers.Real) or not 0 < test_fraction < 1:
             raise DataError(f"test_fraction: must be between 0 and 1, got {test_fraction!r}")
         raw = split_test(raw, test_fraction, np.random.default_rng([seed, 2]))  # as data.seed does
     client_ids = np.zeros(len(raw.y), np.int32) if raw.client_ids is None else raw.client_ids
+    if raw.client_ids is not None and (client_ids == client_ids[0]).all():
+        name = client_ids[0] if raw.client_names is None else raw.client_names[client_ids[0]]
+        examples = "examples" if raw.client_names is None or len(raw.client_names) == 1 else "training examples"
+        raise DataError(
+            f"{raw.name}: client ids must name several clients, got {name} for all {examples}; leave them out, and "
+            "data.partition divides the examples"
+        )
     return make_federated_dataset(raw, np.unique(client_ids, return_inverse=True)[1], *describe_natural_clients(raw))
 
 
@@ -211,7 +213,7 @@ def _infer_num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:
             f"and {y_test.dtype}"
         )
     if is_float == {True}:
-        if all(is_whole(labels) and labels.min() >= 0 for labels in parts):
+        if all(map(is_whole, parts)):
             raise DataError(
                 f"{name}: labels must be integers for classes, or numbers for a regression, got {y.dtype} numbers that "
                 "are all whole; use y.astype(int) for classes, or num_classes = 0 for a regression"

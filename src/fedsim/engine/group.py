@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from copy import copy
 from dataclasses import replace
@@ -80,7 +80,7 @@ class GroupRun:
             completed = self._run_rounds(start)
             if not self._is_last(completed):
                 return None
-            self._writer.finish(completed, self._models, self._saved_states)
+            self._writer.finish(completed, *self._readers())
         return {"seconds_compiling": compile_seconds, "seconds_running": time.perf_counter() - started}
 
     def _start(self, stack: ExitStack, after: int) -> None:
@@ -148,6 +148,7 @@ class GroupRun:
             tables = {kind: _of_runs(columns, np.asarray(runs)[positions]) for kind, columns in tables.items()}
         self._stopping.observe(tables["rounds"], positions)
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
+        models, states = self._readers()
         evaluation = Evaluation(
             group=self._group.folder,
             round=completed,
@@ -156,8 +157,8 @@ class GroupRun:
             num_completed=self._count_completed(completed),
             seconds=seconds,
             is_last=self._is_last(completed),
-            models=self._models,
-            states=self._saved_states,
+            models=models,
+            states=states,
         )
         shown = evaluation
         if jax.process_count() > 1:
@@ -172,13 +173,17 @@ class GroupRun:
         if self.is_stopped and completed and not evaluation.is_last:
             self._writer.save(completed, evaluation.states)
 
-    def _models(self) -> Mapping[int, Variables]:
-        models = self._join([batch.variables for batch in self._states])
+    def _readers(self) -> tuple[Callable[[], Mapping[int, Variables]], Callable[[], list[SimulationState]]]:
+        """Functions that return the models and states of now. They fail when the next rounds have begun."""
+        return partial(self._models, states := list(self._states)), partial(self._saved_states, states)
+
+    def _models(self, states: list[SimulationState]) -> Mapping[int, Variables]:
+        models = self._join([batch.variables for batch in states])
         return {run: jax.tree.map(lambda a, i=i: a[i], models) for i, run in enumerate(self._group.runs)}
 
-    def _saved_states(self) -> list[SimulationState]:
+    def _saved_states(self, states: list[SimulationState]) -> list[SimulationState]:
         """The batches' states as they are saved: of all clients, without the slots of the family's other branches."""
-        return self._inputs.as_saved([self._family.own_state(batch, self._config) for batch in self._states])
+        return self._inputs.as_saved([self._family.own_state(batch, self._config) for batch in states])
 
     def _restore(self, checkpoints: Checkpoints, start: int) -> list[SimulationState]:
         """The batches' states after the checkpoint of round `start`."""

@@ -53,9 +53,9 @@ class Evaluation:
     is_last: bool
     """Whether the group is complete."""
     models: "Callable[[], Mapping[int, Variables]]"
-    """Returns the runs' models. Raises `ConfigError` in a run of several processes."""
+    """Returns the runs' models, before the next rounds start. Raises `ConfigError` in a run of several processes."""
     states: "Callable[[], Sequence[SimulationState]]"
-    """Returns the states from which the group can be resumed, before the next rounds start. As for `models`."""
+    """Returns the states from which the group can be resumed. As for `models`."""
 
 
 class Callback:
