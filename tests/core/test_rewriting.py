@@ -1,5 +1,6 @@
 """Convolutions and max pools in their fast form, against those of `lax`."""
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -77,6 +78,24 @@ def test_values_and_gradients_are_those_of_lax(network, seed):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
     if is_ours:
         assert is_rewritten(gradients[0], *arrays)
+
+
+class NormalizedPool(nn.Module):
+    """What stands before the pool may be computed twice, and rounded differently."""
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.relu(nn.GroupNorm(1)(nn.Conv(5, (2, 2))(x)))
+        x = nn.avg_pool(nn.max_pool(x, (2, 2), (1, 1), padding="SAME"), (2, 2), (2, 2))
+        return nn.Dense(3)(x.reshape(len(x), -1))
+
+
+def test_the_gradient_of_a_pool_behind_a_normalization():
+    x, model = jax.random.normal(KEY, (4, 6, 6, 3)), NormalizedPool()
+    loss = lambda variables: jax.nn.logsumexp(model.apply(variables, x)[:, 0])
+    variables = jax.tree.map(lambda a: a + 0.1, jax.jit(model.init)(KEY, x))
+    found, expected = (jax.jit(jax.grad(fn))(variables) for fn in (rewrite(loss), loss))
+    chex.assert_trees_all_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_pool_comes_first_and_saves_what_it_does_not_cover():

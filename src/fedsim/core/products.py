@@ -75,11 +75,11 @@ def _elements(x: Array, window: Sizes, strides: Sizes) -> list[Array]:
 
 
 def _max_pool_forward(x: Array, window: Sizes, strides: Sizes) -> tuple[Array, tuple[Array, Array]]:
-    elements = _elements(x, window, strides)
-    largest = reduce(jnp.maximum, elements)
-    first = jnp.int8(len(elements) - 1)
-    for position in reversed(range(len(elements) - 1)):
-        first = jnp.where(elements[position] == largest, jnp.int8(position), first)
+    largest, *others = _elements(x, window, strides)
+    first = jnp.int8(0)
+    for position, element in enumerate(others, 1):  # XLA may compute x twice, rounded differently: never compare for ==
+        first = jnp.where(element > largest, jnp.int8(position), first)
+        largest = jnp.maximum(largest, element)
     return largest, (jnp.broadcast_to(first, largest.shape), jnp.empty((*x.shape, 0), x.dtype))
 
 
