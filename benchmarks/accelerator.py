@@ -11,8 +11,8 @@
 Each measurement runs in a process of its own, so that the device's peak memory is its own and a crash ends nothing
 else. The file is rewritten after each one: after Ctrl-C, or once `--minutes` are over, the same command resumes.
 Measurements that failed run again with `--retry`. Of fedsim's dependencies, platformdirs, orbax, scipy and matplotlib
-may be missing; without PyTorch, leave its measurements out by `--only`. `--tiny` tries all on small workloads, also on
-a CPU.
+may be missing; without PyTorch, leave its measurements out by `--only`. `--tiny` tries all on small workloads, but for
+PyTorch's, also on a CPU.
 """
 
 import argparse
@@ -55,7 +55,10 @@ def main() -> int:
     options = _parse()
     if options.measurement:
         return _measure_here(options)
-    measurements = list(_measurements(options))
+    measurements = [name for name in _measurements(options) if any(text in name for text in options.only)]
+    if not measurements:
+        print(f"accelerator.py: --only: no measurement has {' or '.join(options.only)} in its name", file=sys.stderr)
+        return 2
     deadline = time.monotonic() + 60 * options.minutes
     environment = _run("environment", options, 120)
     if "error" in environment:
@@ -70,8 +73,6 @@ def main() -> int:
     try:
         for name in measurements:
             seconds_left = deadline - time.monotonic()
-            if not any(text in name for text in options.only):
-                continue
             if name in results and not (options.retry and has_failed(results[name])):
                 print(f"{name}: measured before", flush=True)
                 continue
@@ -84,7 +85,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     failed = [name for name, result in results.items() if has_failed(result)]
-    print(f"{len(results)} of {len(measurements)} measurements in {options.out}")
+    print(f"{sum(name in results for name in measurements)} of {len(measurements)} measurements in {options.out}")
     for name in failed:
         print(f"failed: {name}")
     return 1 if failed else 0

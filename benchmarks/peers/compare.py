@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=3, help="timed calls in each pass")
     parser.add_argument("--rounds", type=int, help="rounds of a timed call (default: by workload)")
     parser.add_argument("--width", type=int, help="fedsim's clients in lockstep (default: fedsim's choice)")
-    parser.add_argument("--out", type=Path, help="file for the JSON lines")
+    parser.add_argument("--out", type=Path, help="file to which the JSON lines are appended")
     environments = Path(platformdirs.user_cache_dir("fedsim")) / "peers"
     parser.add_argument("--envs", type=Path, default=environments, help=f"the peers' environments ({environments})")
     options = parser.parse_args()
@@ -95,7 +95,8 @@ def main() -> int:
                 lines.append(line)
                 print(json.dumps(line), flush=True)
                 if options.out:
-                    options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+                    with options.out.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(line) + "\n")
     print(f"\n{table(lines)}")
     for failure in failures:
         print(failure, file=sys.stderr)
