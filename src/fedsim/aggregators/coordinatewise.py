@@ -118,13 +118,14 @@ def trim_by_weight(report: CohortReport, trimmed: Array) -> Aggregate:
     return Aggregate(unravel_update(jnp.sum(shares * rows, axis=0), report.updates), jnp.mean(shares, axis=1))
 
 
-def mean_around_median(report: CohortReport, mask: Array, num_kept: Array) -> Aggregate:
+def mean_around_median(report: CohortReport, mask: Array, num_kept: Array, center: Array | None = None) -> Aggregate:
     """At each parameter, the mean of the `num_kept` values nearest to the median of the clients in `mask` [K].
 
-    Of two values with the same distance, the lower one is kept.
+    Of two values with the same distance, the lower one is kept. A `center` [d] takes the place of the median.
     """
     columns = _columns(report, mask)
-    center = rank_mean(columns, _rank_weights(_median_ranks(jnp.sum(mask)), mask))
+    if center is None:
+        center = rank_mean(columns, _rank_weights(_median_ranks(jnp.sum(mask)), mask))
     kept = jnp.zeros_like(num_kept), num_kept - 1
     return _mean_of_ranks(columns._replace(center=center), kept, NEAREST, report)
 
