@@ -1,7 +1,7 @@
 """What is read from run folders, and what was chosen by it."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -172,14 +172,22 @@ class Results:
         for key in wanted.keys() - self._keys:  # those with a dot may be of plug-ins that were not run
             if (match := nearest(key, self._keys, SURE)) or "." not in key:
                 raise ConfigError(f"find: no key is called {key}{did_you_mean(match)}")
-        forms = lambda run, key: (self.runs[run].get(key), self.sources[run][1].keys.get(key))
-        has_all = lambda run: all(value in forms(run, key) for key, value in wanted.items())
-        matching = [setting for setting in self.settings if any(map(has_all, setting.runs))]
+        with_all = set(range(len(self.runs))).intersection(*(self._runs_with(*item) for item in wanted.items()))
+        matching = [setting for setting in self.settings if not with_all.isdisjoint(setting.runs)]
         if len(matching) > 1:
             named = ", ".join(f"{key} = {value}" for key, value in wanted.items())
             have = f" have {named}" if named else ""
             raise ConfigError(f"find: {len(matching)} settings{have}; add a key that tells them apart")
         return matching[0] if matching else None
+
+    def _runs_with(self, key: str, value: Any) -> set[int]:
+        """The runs with this value of a key, as it is shown or as the configuration has it."""
+        if key not in self._known:
+            self._known[key] = defaultdict(set)
+            for run, (shown, (_, stored)) in enumerate(zip(self.runs, self.sources, strict=True)):
+                for form in (shown.get(key), hashable(stored.keys.get(key))):
+                    self._known[key][form].add(run)
+        return self._known[key].get(value, set())
 
     def numbers(
         self, setting: Setting | None, metric: Metric | None = None, final: Final | str = LAST
