@@ -85,8 +85,10 @@ def check_roles(key, before, after, dataset):
     same = lambda function: function(before) == function(after)
     assert same(roles.run_id) == (role in (Role.RECORD, Role.ENGINE) or key == "server.num_rounds")
     assert same(program_key) == (role is Role.TRACED or key == "name")
+    is_measured = key in ("record.classes", "record.local_steps")
     assert same(lambda run: family_key([run], dataset)) == (
-        role in (Role.TRACED, Role.BRANCH) or key in ("name", "data.seed")
+        (role in (Role.TRACED, Role.BRANCH, Role.RECORD) and not is_measured)
+        or key in ("data.seed", "server.num_rounds")
     )
     assert same(roles.data_choice) == (role is not Role.DATA)
 
@@ -131,8 +133,16 @@ def test_inputs_and_what_is_recorded_change_no_program():
     is_input = lambda key: schema().fields[key].is_traced and is_number(values[key])
     halves = {key: type(values[key])(values[key] / 2) for key in values if is_input(key)}
     others = {"seed": 3, "server.num_byzantine": 0, "corruption.start_round": 2}
-    recorded = {"record.clients": "none", "record.models": True, "record.final_states": True}
-    assert lowered(BASE | halves | others | recorded) == base
+    recorded = {"record.clients": "none", "record.models": True, "record.final_states": True, "record.data": True}
+    assert lowered(BASE | halves | others | recorded | {"server.num_rounds": 8}) == base
+
+
+def test_only_chunks_shape_programs_unless_rates_depend_on_all_rounds():
+    form = lambda **values: family_key([resolve(BASE | values)], data_of(False)[0])
+    more, rare = {"server.num_rounds": 8}, {"server.num_rounds": 2, "server.eval_every": 100}
+    assert form(**more) == form(**rare) == form() != form(**rare | {"server.num_rounds": 3})
+    assert form(**more, **{"client.schedule": "cosine"}) != form(**{"client.schedule": "cosine"})
+    assert form(**{"server.patience": 2}) == form(**{"server.patience": 3}) != form()
 
 
 def test_a_key_without_a_role_is_an_error():

@@ -12,7 +12,6 @@ from fedsim.config.registry import Factory, find
 from fedsim.config.schema import Config, Settings
 from fedsim.config.sections import Role
 
-SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, except for its branches and data
 LATER = {  # keys that are younger than ids, which contain them only if they have another value than these defaults
     "adagrad.initial": None,
     "adapter.alpha": None,
@@ -54,8 +53,7 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 def run_id(config: Config) -> str:
     """16 hexadecimal digits, equal if the canonical configurations are, but for what is saved, layouts and rounds."""
     values = flatten(config)
-    has_rates_of_rounds = any(takes_rounds(find(key, values[key])) for key in ("client.schedule", "server.schedule"))
-    is_extendable = not has_rates_of_rounds and config.server.num_rounds % config.server.eval_every == 0
+    is_extendable = not has_rates_of_rounds(config) and config.server.num_rounds % config.server.eval_every == 0
     left_out = (_WITHOUT_ROUNDS if is_extendable else NOT_IN_IDS) | {k for k, v in LATER.items() if values.get(k) == v}
     return hashlib.blake2b(_encode({k: v for k, v in values.items() if k not in left_out}), digest_size=8).hexdigest()
 
@@ -102,6 +100,12 @@ def data_choice(config: Config) -> Settings:
 def _keys(roles: tuple[Role, ...], *sections: str) -> tuple[str, ...]:
     keys = [name for name, field in FIXED.items() if field.role in roles]
     return tuple(key for key in keys if not sections or FIXED[key].section in sections)
+
+
+def has_rates_of_rounds(config: Config) -> bool:
+    """Whether a learning rate depends on the number of rounds."""
+    schedules = {"client.schedule": config.client.schedule, "server.schedule": config.server.schedule}
+    return any(takes_rounds(find(key, name)) for key, name in schedules.items())
 
 
 @cache

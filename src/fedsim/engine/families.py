@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.components import distinct_runs, positions_by, traced_settings
-from fedsim.config.roles import SHAPE, attack_component, part, server_component
+from fedsim.config.roles import attack_component, has_rates_of_rounds, part, server_component
 from fedsim.config.schema import Config, Settings
 from fedsim.config.sections import Role
 from fedsim.core.branches import Branch, MethodFamily, info_name
@@ -26,12 +26,13 @@ from fedsim.engine.layout import Layout
 from fedsim.engine.memory import attack_bytes, server_bytes
 
 MAX_SLOT_SHARE = 0.03  # of the memory, for the slots of all servers and attacks of a family
+ON_HOST = "server.eval_every", "server.patience", "server.stop_diverged"  # keys of what happens between chunks
 
 
 def program_key(config: Config) -> tuple[Settings, bool, Hashable]:
     """Equal for the runs of a group; the last parts are whether corruption changes the inputs, and how the task."""
     corruption = build.corruption(config)
-    keys = part(config, *SHAPE, Role.BRANCH, Role.DATA)
+    keys = part(config, Role.PROGRAM, Role.BRANCH, Role.DATA, Role.RECORD, Role.ENGINE)
     return keys, "x" in corruption.changed_fields, corruption.change_task
 
 
@@ -205,10 +206,14 @@ def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashab
     """What shapes the programs of a group, except for its branches, its layout and the shapes of its data.
 
     Of the keys of data, only the seed is left out: splits of a data set have similar shapes, so one layout suits all.
+    All rounds count only if a learning rate depends on their number, otherwise those of a chunk.
     """
-    keys = tuple(pair for pair in part(configs[0], *SHAPE, Role.DATA) if pair[0] != "data.seed")
-    change_task = build.change_task(configs[0])
-    return keys, changed_fields(configs), change_task, is_delayed(configs), dataset.spec, dataset.num_test_clients
+    config = configs[0]
+    left_out = {"data.seed", *ON_HOST} | (set() if has_rates_of_rounds(config) else {"server.num_rounds"})
+    keys = tuple(pair for pair in part(config, Role.PROGRAM, Role.ENGINE, Role.DATA) if pair[0] not in left_out)
+    chunk = config.server.max_rounds, config.server.may_stop, config.record.classes, config.record.local_steps
+    change = build.change_task(config), changed_fields(configs), is_delayed(configs)
+    return keys, chunk, change, dataset.spec, dataset.num_test_clients
 
 
 def _split(groups: Sequence[Group], available: int) -> list[Hashable]:
