@@ -12,6 +12,7 @@ import os
 import platform
 import resource
 import shlex
+import shutil
 import statistics
 import sys
 import time
@@ -46,9 +47,23 @@ LARGE_PRODUCT = 8192
 def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     """A parser with the options of every benchmark: `--repeats` and `--out`."""
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    result.add_argument("--repeats", type=int, default=repeats, help="timed calls of each (default %(default)s)")
+    result.add_argument("--repeats", type=positive, default=repeats, help="timed calls of each (default %(default)s)")
     result.add_argument("--out", type=_file, help="file to which the printed lines are appended")
     return result
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1, as an option."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def program(text: str) -> str:
+    """A program that can be started, as an option."""
+    if shutil.which(text) is None:
+        raise argparse.ArgumentTypeError(f"must be a program, got {text!r}")
+    return text
 
 
 def _file(text: str) -> Path:

@@ -57,7 +57,9 @@ def main() -> None:
         help="one: a single device spreads each operation over the cores; all: a device for each core (default: both)",
     )
     parser.add_argument("--rule", choices=["fedavg", "arfl"], default="fedavg")
-    parser.add_argument("--rounds", type=int, help="rounds of a call (default: half a second of the fastest)")
+    parser.add_argument(
+        "--rounds", type=measure.positive, help="rounds of a call (default: half a second of the fastest)"
+    )
     options = parser.parse_args()
     devices.use_one_per_core()
     for workload in workloads.load_all(options.workloads).values():

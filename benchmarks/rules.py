@@ -85,13 +85,13 @@ def main() -> int:
     """Parses the arguments and measures each rule at each size; 1 if a result differs."""
     parser = measure.parser(__doc__, repeats=5)
     parser.add_argument("--rules", nargs="+", choices=CASES, default=list(CASES), metavar="RULE", help=", ".join(CASES))
-    parser.add_argument("--clients", type=int, nargs="+", default=[20, 64, 256], help="K (20 64 256)")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000], help="d (1e5 1e6)")
+    parser.add_argument("--clients", type=measure.positive, nargs="+", default=[20, 64, 256], help="K (20 64 256)")
+    parser.add_argument("--sizes", type=measure.positive, nargs="+", default=[100_000, 1_000_000], help="d (1e5 1e6)")
     parser.add_argument(
         "--peers", nargs="*", choices=PEERS, default=list(PEERS), help="default: all that are installed"
     )
     parser.add_argument(
-        "--python", default=sys.executable, help="the Python that has the peers (default: the current one)"
+        "--python", type=measure.program, default=sys.executable, help="the Python with the peers (default: this one)"
     )
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of one call of a peer (default %(default)s)")
     parser.add_argument("--memory", type=int, default=8, help="GiB for a peer (default %(default)s)")
