@@ -48,6 +48,7 @@ def test_reference_names_every_key_and_choice_and_is_itself_a_config():
     [
         ("[client]\nlearnig_rate = 0.1", "unknown key client.learnig_rate; did you mean client.learning_rate?"),
         ("[clinet]\nepochs = 1", "unknown key clinet; did you mean client?"),
+        ("[adamw]\nb1 = 0.8", "unknown key adamw; did you mean client_adamw?"),
         ("lam = 2", "unknown key lam; did you mean arfl.lam?"),
         ("[arfl]\nlamda = 2", "unknown key arfl.lamda; did you mean arfl.lam?"),
         ("[krum]\nf = 2", "unknown key krum.f; the settings of krum are: num_byzantine, neighbors"),

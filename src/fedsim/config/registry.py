@@ -134,9 +134,13 @@ def _import_plugin(key: str, location: str) -> ModuleType:
 
 
 def nearest(name: str, names: Iterable[str], similarity: float = SIMILAR) -> str | None:
-    """The most similar of `names`; None if none is similar. Capitals and dashes in front of options do not count."""
-    bare = {other.lstrip("-").lower(): other for other in names}
-    matches = difflib.get_close_matches(name.lstrip("-").lower(), bare, 1, similarity)
+    """The most similar of `names`, first of those that end in this; None if none is similar.
+
+    Capitals and dashes in front of options do not count.
+    """
+    wanted, bare = name.lstrip("-").lower(), {other.lstrip("-").lower(): other for other in names}
+    longer = [other for other in bare if other.endswith(f"_{wanted}")]
+    matches = difflib.get_close_matches(wanted, longer or bare, 1, 0.0 if longer else similarity)
     return bare[matches[0]] if matches else None
 
 
