@@ -47,16 +47,22 @@ LARGE_PRODUCT = 8192
 def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     """A parser with the options of every benchmark: `--repeats` and `--out`."""
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    result.add_argument("--repeats", type=positive, default=repeats, help="timed calls of each (default %(default)s)")
+    result.add_argument(
+        "--repeats", type=at_least(1), default=repeats, help="timed calls of each (default %(default)s)"
+    )
     result.add_argument("--out", type=_file, help="file to which the printed lines are appended")
     return result
 
 
-def positive(text: str) -> int:
-    """An integer of at least 1, as an option."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
+def at_least(minimum: int) -> Callable[[str], int]:
+    """The type of an option that is an integer of at least `minimum`."""
+
+    def integer(text: str) -> int:
+        if (number := int(text)) < minimum:
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}, got {number}")
+        return number
+
+    return integer
 
 
 def program(text: str) -> str:

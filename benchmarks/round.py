@@ -24,6 +24,10 @@ SHORT = ["W1", "W2", "W3", "W4", "W5"]
 LONG = ["cifar10", "femnist", "shakespeare"]
 
 
+def _width(text: str) -> int:
+    return 0 if text == "K" else measure.at_least(1)(text)
+
+
 def main() -> None:
     """Parses the arguments and measures each workload."""
     parser = measure.parser(__doc__, repeats=3)
@@ -37,14 +41,14 @@ def main() -> None:
     )
     parser.add_argument(
         "--widths",
-        type=lambda text: 0 if text == "K" else int(text),
+        type=_width,
         nargs="+",
         default=[1, 2, 4, 8, 0],
         help='clients in lockstep; "K": the whole cohort (default 1 2 4 8 K)',
     )
     parser.add_argument(
         "--micro-batches",
-        type=int,
+        type=measure.at_least(0),
         nargs="+",
         default=[0, 8],
         help="examples at a time; 0, or at least the batch size: the whole batch (default 0 8)",
@@ -58,7 +62,7 @@ def main() -> None:
     )
     parser.add_argument("--rule", choices=["fedavg", "arfl"], default="fedavg")
     parser.add_argument(
-        "--rounds", type=measure.positive, help="rounds of a call (default: half a second of the fastest)"
+        "--rounds", type=measure.at_least(1), help="rounds of a call (default: half a second of the fastest)"
     )
     options = parser.parse_args()
     devices.use_one_per_core()

@@ -85,8 +85,10 @@ def main() -> int:
     """Parses the arguments and measures each rule at each size; 1 if a result differs."""
     parser = measure.parser(__doc__, repeats=5)
     parser.add_argument("--rules", nargs="+", choices=CASES, default=list(CASES), metavar="RULE", help=", ".join(CASES))
-    parser.add_argument("--clients", type=measure.positive, nargs="+", default=[20, 64, 256], help="K (20 64 256)")
-    parser.add_argument("--sizes", type=measure.positive, nargs="+", default=[100_000, 1_000_000], help="d (1e5 1e6)")
+    parser.add_argument("--clients", type=measure.at_least(1), nargs="+", default=[20, 64, 256], help="K (20 64 256)")
+    parser.add_argument(
+        "--sizes", type=measure.at_least(1), nargs="+", default=[100_000, 1_000_000], help="d (1e5 1e6)"
+    )
     parser.add_argument(
         "--peers", nargs="*", choices=PEERS, default=list(PEERS), help="default: all that are installed"
     )

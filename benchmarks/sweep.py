@@ -75,10 +75,10 @@ def main() -> None:
     parser = measure.parser(__doc__, repeats=3)
     parser.add_argument("--workloads", nargs="+", choices=list(SETTINGS), default=list(SETTINGS), help="default: both")
     parser.add_argument(
-        "--runs", type=measure.positive, nargs="+", default=[1, 4, 16, 64], help="S (default 1 4 16 64)"
+        "--runs", type=measure.at_least(1), nargs="+", default=[1, 4, 16, 64], help="S (default 1 4 16 64)"
     )
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="default: all")
-    parser.add_argument("--rounds", type=measure.positive, help="rounds a run (default: the workload's)")
+    parser.add_argument("--rounds", type=measure.at_least(1), help="rounds a run (default: the workload's)")
     parser.add_argument(
         "--at-a-time",
         type=int,

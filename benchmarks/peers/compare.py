@@ -76,12 +76,12 @@ def main() -> int:
     parser.add_argument("--workloads", nargs="+", choices=ALL, default=list(ALL), metavar="W")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), metavar="PEER", help=", ".join(PEERS))
     parser.add_argument(
-        "--passes", type=measure.positive, default=3, help="how often every system is started and timed"
+        "--passes", type=measure.at_least(1), default=3, help="how often every system is started and timed"
     )
-    parser.add_argument("--calls", type=measure.positive, default=3, help="timed calls in each pass")
-    parser.add_argument("--rounds", type=measure.positive, help="rounds of a timed call (default: by workload)")
+    parser.add_argument("--calls", type=measure.at_least(1), default=3, help="timed calls in each pass")
+    parser.add_argument("--rounds", type=measure.at_least(1), help="rounds of a timed call (default: by workload)")
     parser.add_argument(
-        "--width", type=measure.positive, help="fedsim's clients in lockstep (default: fedsim's choice)"
+        "--width", type=measure.at_least(1), help="fedsim's clients in lockstep (default: fedsim's choice)"
     )
     parser.add_argument("--out", type=Path, help="file to which the JSON lines are appended")
     environments = Path(platformdirs.user_cache_dir("fedsim")) / "peers"
