@@ -58,9 +58,9 @@ def at_least(minimum: int) -> Callable[[str], int]:
     """The type of an option that is an integer of at least `minimum`."""
 
     def integer(text: str) -> int:
-        if (number := int(text)) < minimum:
-            raise argparse.ArgumentTypeError(f"must be at least {minimum}, got {number}")
-        return number
+        if not text.removeprefix("-").isdecimal() or int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"must be an integer of at least {minimum}, got {text!r}")
+        return int(text)
 
     return integer
 
