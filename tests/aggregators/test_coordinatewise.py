@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fedsim.aggregators import meamed, median, trimmed_mean
 from fedsim.core import sorting
+from fedsim.core.types import CohortReport
 from tests.aggregators.test_robust import KEY, report_of
 
 
@@ -67,6 +68,18 @@ def test_weights_are_shares_of_kept_parameters():
     updates = [[0, 0, 0, 0], [1, 1, 1, 9], [2, 2, 2, 2]]
     _, weights = aggregate(1, report_of(updates))
     np.testing.assert_allclose(weights[:2], [[0, 0.75, 0.25]] * 2, atol=1e-6)
+
+
+def test_weights_are_those_of_updates_that_are_computed_in_the_same_program():
+    """As behind clipping. A product that is rounded before it is compared, and not after, is another value."""
+    updates = np.random.default_rng(0).normal(size=(9, 35)).astype(np.float32)
+    factors = np.linspace(0.3, 0.9, 9, dtype=np.float32)[:, None]
+    report = CohortReport(jnp.arange(9), jnp.ones(9, int), jnp.ones(9), jnp.asarray(updates), jnp.ones(9, bool))
+    weights_of = lambda report: meamed(num_byzantine=3).aggregate((), report, KEY)[0].weights
+    weights = jax.jit(lambda factors: weights_of(report._replace(updates=report.updates * factors)))(factors)
+    distances = np.abs(updates * factors - np.median(updates * factors, axis=0)[None])
+    is_kept = np.argsort(np.argsort(distances, axis=0), axis=0) < 6
+    np.testing.assert_allclose(weights, is_kept.mean(axis=1) / 6, atol=1e-6)
 
 
 def test_many_parameters_and_clients(monkeypatch):

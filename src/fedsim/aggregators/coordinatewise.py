@@ -152,7 +152,7 @@ def _mean_of_ranks(columns: CenteredColumns, kept: Ranks, order: Order, report: 
     update = unravel_update(jnp.where(jnp.any(mask), mean, 0.0), report.updates)
 
     step = -(-columns.center.size // MAX_SAMPLES)
-    sample = columns._replace(values=columns.values[:, ::step], center=columns.center[::step])
+    sample = columns._replace(values=columns.values[:, ::step], center=columns.center[::step]).stored()
     first, last = keys_at_ranks(sample, kept, order)
     keys = sample.keys(order)
     is_kept = (keys >= first[None]) & (keys <= last[None]) & mask[:, None]

@@ -83,6 +83,11 @@ class CenteredColumns(NamedTuple):
     center: Array
     """[d]."""
 
+    def stored(self) -> "CenteredColumns":
+        """The same around 0, computed once: XLA may compute a caller's values twice, and round them differently."""
+        values = _map_chunks(lambda part: part.values - part.center[None], self, self.center.size)
+        return CenteredColumns(values, self.mask, jnp.zeros_like(self.center))
+
     def keys(self, order: Order) -> Array:
         """The unsorted keys [K, d] in one array."""
         return order.to_keys(jnp.where(self.mask[:, None], self.values - self.center[None], jnp.inf))
@@ -176,7 +181,7 @@ def _sum_over_ranks(
 
 
 def _map_chunks(compute: Callable[[CenteredColumns], Array], columns: CenteredColumns, max_size: int) -> Array:
-    """Computes `compute(columns)` [d], which treats all columns alike, in chunks.
+    """Computes `compute(columns)` [..., d], which treats all columns alike, in chunks.
 
     There are at least two: XLA recomputes cheap results wherever they are used, but not what a loop has stored, and it
     considers sorting cheap.
@@ -191,4 +196,4 @@ def _map_chunks(compute: Callable[[CenteredColumns], Array], columns: CenteredCo
         return jax.lax.dynamic_update_slice_in_dim(results, compute(part), start, axis=-1)
 
     like = jax.eval_shape(compute, columns)
-    return jax.lax.fori_loop(0, -(-size // chunk), step, jnp.zeros(size, like.dtype))
+    return jax.lax.fori_loop(0, -(-size // chunk), step, jnp.zeros(like.shape, like.dtype))
