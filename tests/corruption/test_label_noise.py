@@ -147,6 +147,9 @@ def test_furthest_labels_follow_the_model(tmp_path):
         with suppress(RuntimeError):  # "Array has been deleted", rather than the models of a later round
             for run, model in evaluation.models().items():
                 chex.assert_trees_all_equal(model.params["Dense_0"], models[run, evaluation.round])
+        if not evaluation.is_last:
+            with pytest.raises(RuntimeError, match="must be called before the next rounds start"):
+                evaluation.states()
     before, after, clean = (jax.tree.map(np.float64, models[key]) for key in ((0, 2), (0, 3), (1, 3)))
     (data,) = plan.datasets.values()
     for client, (first, size) in enumerate(zip(data.train.offsets, data.train.num_examples, strict=True)):

@@ -183,6 +183,8 @@ class GroupRun:
 
     def _saved_states(self, states: list[SimulationState]) -> list[SimulationState]:
         """The batches' states as they are saved: of all clients, without the slots of the family's other branches."""
+        if any(old is not new for old, new in zip(states, self._states, strict=True)):
+            raise RuntimeError("states: must be called before the next rounds start")
         return self._inputs.as_saved([self._family.own_state(batch, self._config) for batch in states])
 
     def _restore(self, checkpoints: Checkpoints, start: int) -> list[SimulationState]:
