@@ -79,6 +79,7 @@ def test_reference_names_every_key_and_choice_and_is_itself_a_config():
         ),
         ("[corruption]\nclients = [9, 1, 9]", "corruption.clients: must be different clients, got 9 twice"),
         ("[data]\nname = 'digit'", 'data.name: must be a known name, got "digit"; did you mean digits?'),
+        ("[server]\naggregator = 'Krum'", 'server.aggregator: must be a known name, got "Krum"; did you mean krum?'),
         ("[server]\naggregator = 'ARFL'", 'server.aggregator: must be a known name, got "ARFL"; did you mean arfl?'),
         ("data.name = 'arrays'\narrays.path = 5", "arrays.path: must be text, got 5"),
         ("[engine]\nclient_width = 11", "engine.client_width: must be at most server.cohort_size (10), got 11"),

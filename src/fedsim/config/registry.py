@@ -139,7 +139,9 @@ def nearest(name: str, names: Iterable[str], similarity: float = SIMILAR) -> str
     Capitals and dashes in front of options do not count.
     """
     wanted, bare = name.lstrip("-").lower(), {other.lstrip("-").lower(): other for other in names}
-    longer = [other for other in bare if other.endswith(f"_{wanted}")]
+    if wanted in bare:
+        return bare[wanted]
+    longer = [other for other in bare if other.endswith(f"_{wanted}")] if similarity <= SIMILAR else []
     matches = difflib.get_close_matches(wanted, longer or bare, 1, 0.0 if longer else similarity)
     return bare[matches[0]] if matches else None
 
