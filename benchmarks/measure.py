@@ -12,7 +12,6 @@ import os
 import platform
 import resource
 import shlex
-import shutil
 import statistics
 import sys
 import time
@@ -63,13 +62,6 @@ def at_least(minimum: int) -> Callable[[str], int]:
         return int(text)
 
     return integer
-
-
-def program(text: str) -> str:
-    """A program that can be started, as an option."""
-    if shutil.which(text) is None:
-        raise argparse.ArgumentTypeError(f"must be a program, got {text!r}")
-    return text
 
 
 def _file(text: str) -> Path:

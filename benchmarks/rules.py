@@ -14,6 +14,7 @@ with the trimmed mean under ALIE instead, interleaved with FedAvg.
 
 import argparse
 import math
+import shutil
 import statistics
 import sys
 import tempfile
@@ -81,6 +82,12 @@ CASES = {
 }
 
 
+def _python(text: str) -> str:
+    if shutil.which(text) is None:
+        raise argparse.ArgumentTypeError(f"must be a program, got {text!r}")
+    return text
+
+
 def main() -> int:
     """Parses the arguments and measures each rule at each size; 1 if a result differs."""
     parser = measure.parser(__doc__, repeats=5)
@@ -93,7 +100,7 @@ def main() -> int:
         "--peers", nargs="*", choices=PEERS, default=list(PEERS), help="default: all that are installed"
     )
     parser.add_argument(
-        "--python", type=measure.program, default=sys.executable, help="the Python with the peers (default: this one)"
+        "--python", type=_python, default=sys.executable, help="the Python with the peers (default: this one)"
     )
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of one call of a peer (default %(default)s)")
     parser.add_argument("--memory", type=int, default=8, help="GiB for a peer (default %(default)s)")

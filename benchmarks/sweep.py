@@ -81,13 +81,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=measure.at_least(1), help="rounds a run (default: the workload's)")
     parser.add_argument(
         "--at-a-time",
-        type=int,
+        type=measure.at_least(1),
         default=len(measure.cpus()) or 1,
         help="processes, on equal shares of the CPUs (default: CPUs)",
     )
     parser.add_argument(
         "--max-seconds",
-        type=int,
+        type=measure.at_least(0),
         default=360,
         help="skip S processes if fewer of them show that they would take longer (default %(default)s)",
     )
@@ -97,7 +97,7 @@ def main() -> None:
         help="train S runs of one workload in this process, and print the seconds compiling and running",
     )
     parser.add_argument("--plan", nargs="+", type=Path, metavar="CONFIG", help="measure planning of configurations")
-    parser.add_argument("--first-run", type=int, default=0, help="with --alone: number of the first")
+    parser.add_argument("--first-run", type=measure.at_least(0), default=0, help="with --alone: number of the first")
     options = parser.parse_args()
     if options.alone and (len(options.workloads) != 1 or len(options.runs) != 1):
         parser.error("--alone: must have one of --workloads and one of --runs")
